@@ -1,0 +1,52 @@
+# make train   train the small character model of examples/gpt.py
+# make test    run the test suite
+# make check   everything a change must pass: lint, types, generated documents, tests
+# make format  rewrite the sources in the house layout
+# make clean   remove the environment and what the tools left behind
+#
+# Each target installs what it needs into .venv, once; PYTHON picks the interpreter it is made with.
+
+PYTHON ?= python3
+VENV ?= .venv
+RUN := $(VENV)/bin/python
+JOBS ?= 2
+PYTEST_ARGS ?=
+
+.PHONY: train test check lint types generated format clean
+.NOTPARALLEL:
+
+train: $(VENV)/examples.stamp
+	$(RUN) examples/gpt.py
+
+test: $(VENV)/test.stamp
+	$(RUN) -m pytest -q -n $(JOBS) $(PYTEST_ARGS)
+
+check: lint types generated test
+
+lint: $(VENV)/dev.stamp
+	$(RUN) -m ruff check
+	$(RUN) -m ruff format --check
+
+types: $(VENV)/dev.stamp
+	$(RUN) -m mypy
+
+# A generated document is checked from the day it is committed: one line a document.
+generated: $(VENV)/dev.stamp
+ifneq ($(wildcard docs/ops.md),)
+	$(RUN) -m ruda.ops --check docs/ops.md
+endif
+
+format: $(VENV)/dev.stamp
+	$(RUN) -m ruff check --fix
+	$(RUN) -m ruff format
+
+clean:
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+# One stamp for each extra, so a second run installs nothing until pyproject.toml changes.
+$(VENV)/%.stamp: pyproject.toml | $(RUN)
+	$(RUN) -m pip install --quiet --editable ".[$*]"
+	@touch $@
+
+$(RUN):
+	$(PYTHON) -m venv $(VENV)

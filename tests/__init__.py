@@ -1,0 +1,1 @@
+"""The test suite, a package so that modules of it can share helpers by name."""
