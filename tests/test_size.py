@@ -1,0 +1,70 @@
+"""The limits on the size of files and functions, so that any file is read in one sitting."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from tests.sources import ROOT, source_files
+
+FOLDERS = ("ruda", "tests", "examples", "benchmarks", "docs")
+FILE_LINES = {".py": 600, ".cu": 800, ".cuh": 800}
+FUNCTION_LINES = 40
+
+
+def body_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Lines from the first statement after the docstring to the last line of the body."""
+    body = function.body
+    if ast.get_docstring(function) is not None and len(body) > 1:
+        body = body[1:]
+    return (body[-1].end_lineno or 0) - body[0].lineno + 1
+
+
+def long_functions(path: Path, source: str) -> list[str]:
+    functions = [
+        node
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    return [
+        f"{path}:{node.lineno}: {node.name} has {body_lines(node)} lines"
+        for node in functions
+        if body_lines(node) > FUNCTION_LINES
+    ]
+
+
+def long_file(path: Path, source: str) -> list[str]:
+    lines, limit = len(source.splitlines()), FILE_LINES[path.suffix]
+    return [f"{path} has {lines} lines, over {limit}"] if lines > limit else []
+
+
+@pytest.mark.parametrize("suffix", FILE_LINES)
+def test_files_are_short(suffix: str) -> None:
+    paths = source_files(*FOLDERS, suffix=suffix)
+    found = [text for path in paths for text in long_file(path, (ROOT / path).read_text("utf-8"))]
+    assert not found, "\n".join(found)
+
+
+def test_functions_are_short() -> None:
+    paths = source_files("ruda")
+    sources = {path: (ROOT / path).read_text("utf-8") for path in paths}
+    found = [text for path, source in sources.items() for text in long_functions(path, source)]
+    assert not found, "\n".join(found)
+
+
+def test_no_file_is_a_drawer_for_anything() -> None:
+    assert not [path for path in source_files(*FOLDERS) if path.stem == "utils"]
+
+
+def test_planted_violations_are_found() -> None:
+    docstring = '    """One.\n' + "    more\n" * 50 + '    """\n'
+    body = "    x = 1\n"
+    path = Path("ruda/planted.py")
+    assert long_functions(path, "def f():\n" + docstring + body * 41)
+    assert not long_functions(path, "def f():\n" + docstring + body * 40)
+    assert long_functions(path, "class A:\n    def f(self):\n" + ("    " + body) * 41)
+    assert long_file(path, "x = 1\n" * 601)
+    assert not long_file(path, "x = 1\n" * 600)
+    assert not long_file(Path("ruda/planted.cu"), "// x\n" * 800)
