@@ -1,0 +1,1 @@
+"""Tensors on disk: safetensors files, read with suspicion and written atomically."""

@@ -1,0 +1,27 @@
+"""Errors that only reading and writing stored tensors needs."""
+
+from __future__ import annotations
+
+import errno
+
+from ruda.core.errors import StoreError
+
+_SHOWN = 80
+
+
+class MissingFileError(StoreError, FileNotFoundError):
+    """The file to load does not exist; also a `FileNotFoundError`."""
+
+    def __init__(self, path: str) -> None:
+        hint = "checking the path, which is relative to the working folder unless it starts at /"
+        super().__init__("load", "no such file", "nothing", "a file", hint, path)
+        self.args = (path,)
+        self.errno = errno.ENOENT
+        self.filename = path
+
+
+def shown(value: object) -> str:
+    """Return the `repr` of a value taken from a file, cut to a length fit for a message."""
+    if isinstance(value, str | bytes | bytearray) and len(value) > _SHOWN:
+        return f"{value[:_SHOWN]!r}… ({len(value)} long)"
+    return repr(value)
