@@ -68,7 +68,7 @@ OUTSIDE = BASE | EXTRAS
 # The only imports inside functions, besides optional extras, and why each is there.
 INSIDE_FUNCTIONS = {
     ("ruda/__init__.py", "__getattr__"): "public faces load on first use",
-    ("ruda/backends/__init__.py", "client"): "a backend loads with its first device",
+    ("ruda/backends/__init__.py", "make_client"): "a backend loads with its first device",
     ("ruda/core/devices.py", "client"): "core knows backends by name only",
     ("ruda/tensor/tensor.py", "RudaTensor.backward"): "the tape's engine stands above the tensor",
     ("ruda/tensor/tensor.py", "RudaTensor.__array_namespace__"): "its answer is ruda itself",
