@@ -54,7 +54,7 @@ _MAX_INTEGER = 2**63 - 1
 
 _SPACE = re.compile(rb"[ \t\n\r]*+")
 _STRING = re.compile(rb'[ \t\n\r]*+"([^"\\\x00-\x1f]*+(?:\\.[^"\\\x00-\x1f]*+)*+)"')
-_INTEGER = re.compile(rb"[ \t\n\r]*+(0|[1-9][0-9]{0,18}+)(?![0-9.eE])")
+_INTEGER = re.compile(rb"[ \t\n\r]*+(0|[1-9][0-9]{0,18}+)")
 _MARKS = {mark: re.compile(rb"[ \t\n\r]*+" + re.escape(mark)) for mark in b"{ } [ ] , :".split()}
 _HALF_PAIR = re.compile("[\ud800-\udfff]")
 

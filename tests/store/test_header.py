@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tracemalloc
 
 import ml_dtypes
@@ -150,6 +151,14 @@ def test_hostile_files_raise(tmp_path, case):
         assert text.startswith("load: ")
         assert all(word in text for word in ("Got ", "Expected ", "Try "))
         assert len(text) < 1000
+
+
+def test_headers_of_more_than_100_mb_are_not_read(tmp_path):
+    path = tmp_path / "sparse.safetensors"
+    path.write_bytes((MAX_HEADER + 1).to_bytes(8, "little") + b"{}")
+    os.truncate(path, 2 * MAX_HEADER)
+    with pytest.raises(StoreError, match=f"too long.*Expected at most {MAX_HEADER}"):
+        read_header(path)
 
 
 def test_booleans_other_than_0_and_1_raise(tmp_path):

@@ -108,6 +108,7 @@ def test_every_layout_and_byte_order_is_stored_in_order(path):
     arrays = {
         "transposed": base.T,
         "reversed": base[:, ::-1],
+        "every other": np.arange(9, dtype=np.float32)[::2],
         "expanded": np.broadcast_to(base[0, 0], (5, 4)),
         "fortran": np.asfortranarray(base),
         "big endian": base.astype(">f4"),
@@ -169,6 +170,15 @@ def test_unaligned_tensors_of_other_writers_are_copied(path):
         assert not lazy["x"].flags.writeable
         assert_same(lazy["x"], values)
     assert_same(load_arrays(path)[0]["x"], values)
+
+
+def test_the_header_may_list_tensors_in_another_order_than_the_data(path):
+    head = b"""{"b":{"dtype":"U8","shape":[2],"data_offsets":[1,3]},
+                "a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}"""
+    path.write_bytes(len(head).to_bytes(8, "little") + head + b"\1\2\3")
+    loaded, _ = load_arrays(path)
+    assert {name: array.tolist() for name, array in loaded.items()} == {"b": [2, 3], "a": [1]}
+    assert list(loaded) == ["b", "a"]
 
 
 @pytest.mark.parametrize(
