@@ -1,0 +1,107 @@
+"""A tensor framework with its own device tensor.
+
+The names of the Array API 2024.12 live here, with ruda's own beside them; ``nn``, ``optim`` and the
+other packages load on first use.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from ruda.core.devices import Device, default_device, set_default_device
+from ruda.core.dtypes import (
+    DType,
+    bfloat16,
+    complex64,
+    complex128,
+    finfo,
+    float4_e2m1,
+    float8_e4m3,
+    float8_e5m2,
+    float16,
+    float32,
+    float64,
+    iinfo,
+    int8,
+    int16,
+    int32,
+    int64,
+    isdtype,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
+)
+from ruda.core.dtypes import bool_ as bool
+from ruda.core.errors import (
+    ArgumentError,
+    AxisError,
+    CaptureError,
+    DeviceError,
+    DTypeError,
+    GradientError,
+    IndexRangeError,
+    IntegerRangeError,
+    RudaError,
+    ShapeError,
+    StoreError,
+    StrategyError,
+    VersionError,
+)
+from ruda.core.mode import autocast, enable_grad, inference_mode, is_grad_enabled, no_grad
+from ruda.ops.arith import add, divide, multiply, negative, subtract
+from ruda.ops.cast import astype, to
+from ruda.ops.complexes import conj, imag, real
+from ruda.ops.create import (
+    arange,
+    asarray,
+    empty,
+    empty_like,
+    from_dlpack,
+    full,
+    full_like,
+    linspace,
+    ones,
+    ones_like,
+    set_default_dtypes,
+    zeros,
+    zeros_like,
+)
+from ruda.ops.movement import (
+    broadcast_arrays,
+    broadcast_to,
+    contiguous,
+    copy,
+    expand_dims,
+    flip,
+    matrix_transpose,
+    moveaxis,
+    permute_dims,
+    reshape,
+    squeeze,
+)
+from ruda.ops.reduce import sum
+from ruda.tensor import methods as _methods
+from ruda.tensor.tensor import RudaTensor
+
+Tensor = RudaTensor
+__array_api_version__ = "2024.12"
+
+_methods.attach(globals())
+
+# Loaded on first use: importing ruda stays light.
+_LAZY_MODULES = ("autodiff", "data", "fft", "linalg", "nn", "optim", "random", "store", "testing")
+_LAZY_NAMES: dict[str, str] = {}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY_MODULES:
+        return importlib.import_module(f"ruda.{name}")
+    if name in _LAZY_NAMES:
+        return getattr(importlib.import_module(_LAZY_NAMES[name]), name)
+    raise AttributeError(f"module 'ruda' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY_MODULES, *_LAZY_NAMES})

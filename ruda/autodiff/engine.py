@@ -1,0 +1,167 @@
+"""The backward walk: from an output's node to the leaves, each node once, in topological order.
+
+A row's vjp is written in public operators, so with ``create_graph`` the walk records itself and
+gradients of gradients need nothing more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ruda.autodiff.rules import cotangents
+from ruda.autodiff.shaping import fitted
+from ruda.core.errors import DTypeError, GradientError, ShapeError
+from ruda.core.mode import recording
+from ruda.ops.arith import add
+from ruda.ops.create import ones_like
+from ruda.ops.movement import copy
+from ruda.tensor.node import Leaf, Node, Output, grad_of, set_grad
+from ruda.tensor.tensor import RudaTensor
+
+
+def backward(root: RudaTensor, gradient: Any, retain_graph: bool, create_graph: bool) -> None:
+    """Add d(root)/d(leaf) times ``gradient`` to ``.grad`` of every leaf below ``root``."""
+    seed = check_seed(root, gradient, "backward")
+    given: set[int] = set()
+
+    def arrive(leaf: Any, g: RudaTensor) -> None:
+        if leaf.__class__ is Leaf:
+            _accumulate(leaf, g, given, create_graph)
+
+    walk([(root.node, seed)], arrive, None, retain_graph, create_graph)
+
+
+def check_seed(root: RudaTensor, gradient: Any, op: str) -> RudaTensor:
+    """The seed of a walk: ``gradient`` checked against ``root``, or one for a single element."""
+    if root.node is None:
+        what = "the tensor was not made from anything that requires grad"
+        raise GradientError(op, what, root.spec, hint="requires_grad=True on the inputs")
+    if gradient is None:
+        if root.size != 1:
+            hint = f"a gradient of shape {root.shape}, or a sum"
+            raise GradientError(op, "needs a gradient for several elements", root.shape, hint=hint)
+        return ones_like(root)
+    if gradient.__class__ is not RudaTensor:
+        raise DTypeError(op, "the gradient is not a tensor", type(gradient).__name__)
+    if gradient.shape != root.shape:
+        raise ShapeError(op, "the gradient does not fit", gradient.shape, root.shape)
+    return fitted(gradient, root.spec)
+
+
+def walk(
+    roots: Sequence[tuple[Any, RudaTensor]],
+    arrive: Callable[[Any, RudaTensor], None],
+    wanted: set[Any] | None,
+    retain_graph: bool,
+    create_graph: bool,
+) -> None:
+    """Push cotangents from ``roots`` to the leaves and to the nodes in ``wanted``.
+
+    ``arrive(node, g)`` is called with the finished cotangent of each leaf and wanted node. With
+    ``wanted`` given, only nodes that lead to one of them are visited.
+    """
+    order = _topological([node for node, _ in roots])
+    useful = None if wanted is None else _leading_to(order, wanted)
+    pending: dict[Any, Any] = {}
+    for node, seed in roots:
+        _push(pending, node, seed)
+    with recording(create_graph):
+        for node in reversed(order):
+            g = pending.pop(node, None)
+            if g is None or (useful is not None and node not in useful):
+                continue
+            g = _hooked(node, g)
+            if node.__class__ is Leaf or (wanted is not None and node in wanted):
+                arrive(node, g)
+            if node.__class__ is Leaf:
+                continue
+            _spread(node, g, pending, useful, create_graph)
+            if not retain_graph and node.__class__ is Node:
+                node.free()
+
+
+def _spread(
+    node: Any, g: Any, pending: dict[Any, Any], useful: set[Any] | None, create_graph: bool
+) -> None:
+    """Send the cotangent of ``node`` on to its inputs."""
+    if node.__class__ is Output:
+        slots = pending.get(node.node)
+        if slots is None:
+            slots = pending[node.node] = [None] * len(node.node.plan.out)
+        before = slots[node.index]
+        slots[node.index] = g if before is None else add(before, g)
+        return
+    edges = node.edges()
+    needs = tuple(e is not None and (useful is None or e in useful) for e in edges)
+    if not any(needs):
+        return
+    for edge, spec, need, gx in zip(
+        edges, node.plan.specs, needs, cotangents(node, g, needs, create_graph, walk), strict=True
+    ):
+        if need and gx is not None:
+            _push(pending, edge, fitted(gx, spec))
+
+
+def _push(pending: dict[Any, Any], node: Any, g: RudaTensor) -> None:
+    before = pending.get(node)
+    pending[node] = g if before is None else add(before, g)
+
+
+def _hooked(node: Any, g: Any) -> Any:
+    for hook in list(getattr(node, "hooks", None) or ()):
+        changed = hook(g)
+        g = g if changed is None else changed
+    return g
+
+
+def _edges(node: Any) -> tuple[Any, ...]:
+    if node.__class__ is Node:
+        return node.edges()  # type: ignore[no-any-return]
+    return (node.node,) if node.__class__ is Output else ()
+
+
+def _topological(roots: Sequence[Any]) -> list[Any]:
+    """All nodes below ``roots``, inputs before users; without recursion, for deep graphs."""
+    order: list[Any] = []
+    seen: set[Any] = set()
+    for root in roots:
+        if root in seen:
+            continue
+        seen.add(root)
+        stack = [(root, iter(_edges(root)))]
+        while stack:
+            node, rest = stack[-1]
+            for edge in rest:
+                if edge is not None and edge not in seen:
+                    seen.add(edge)
+                    stack.append((edge, iter(_edges(edge))))
+                    break
+            else:
+                stack.pop()
+                order.append(node)
+    return order
+
+
+def _leading_to(order: Sequence[Any], wanted: set[Any]) -> set[Any]:
+    useful: set[Any] = set()
+    for node in order:
+        if node in wanted or any(e in useful for e in _edges(node) if e is not None):
+            useful.add(node)
+    return useful
+
+
+def _accumulate(leaf: Leaf, g: RudaTensor, given: set[int], create_graph: bool) -> None:
+    """Add ``g`` to the gradient of ``leaf``: in place, unless the sum itself is recorded."""
+    before = grad_of(leaf)
+    if create_graph:
+        after = g if before is None else add(before, g)
+    elif before is not None:
+        before.assign(add(before, g))  # type: ignore[attr-defined]
+        return
+    else:
+        # A gradient is changed in place later on: it must be this leaf's alone, and dense.
+        shared = g.is_view or leaf.hooks or id(g.handle) in given or not g.is_contiguous()
+        after = copy(g) if shared else g
+        given.add(id(after.handle))
+    set_grad(leaf, after)

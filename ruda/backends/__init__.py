@@ -1,0 +1,26 @@
+"""Backends: each turns operators with given specs into functions on its own memory."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+from ruda.core.errors import DeviceError
+
+if TYPE_CHECKING:
+    from ruda.core.contracts import Client
+    from ruda.core.devices import Device
+
+_MODULES = {"cpu": "ruda.backends.numpy.client", "null": "ruda.backends.null"}
+
+
+def make_client(device: Device) -> Client:
+    """The client of ``device``, importing its backend; raises ``DeviceError`` if there is none."""
+    if device.kind == "cuda":
+        hint = 'device="cpu"'
+        raise DeviceError(
+            "device", "the CUDA backend is not part of this version", device, hint=hint
+        )
+    if device.kind == "cpu" and device.index != 0:
+        raise DeviceError("device", "there is one CPU device", device, '"cpu"')
+    return importlib.import_module(_MODULES[device.kind]).make(device)  # type: ignore[no-any-return]

@@ -1,0 +1,1 @@
+"""The CPU backend: the NumPy references of the table, run on ndarrays."""

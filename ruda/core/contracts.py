@@ -1,0 +1,89 @@
+"""The protocols between the layers: what a client, a handle and a tracer promise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from ruda.core.devices import Device
+    from ruda.core.dtypes import Defaults
+    from ruda.core.spec import Spec
+
+
+class Handle(Protocol):
+    """Memory of one tensor as its client sees it.
+
+    ``root`` is None for a base handle and the base handle for a view. ``version`` counts in-place
+    changes of the base; ``views`` lists the recorded views of a base, weakly, or is None.
+    """
+
+    version: int
+    root: Any
+
+
+class Client(Protocol):
+    """One device: it owns memory, and turns an operator with given specs into a plan's ``run``."""
+
+    device: Device
+    defaults: Defaults
+
+    def bind(self, plan: Any) -> Callable[..., Any]:
+        """A function from input handles to the output handle (or handles)."""
+        ...
+
+    def read(self, spec: Spec, handle: Any) -> Any:
+        """The values as an ndarray that must not be written to."""
+        ...
+
+    def adopt(self, array: Any) -> Any:
+        """A base handle over an ndarray, sharing its memory where the client can."""
+        ...
+
+    def write(self, spec: Spec, handle: Any, value_spec: Spec, value: Any) -> None:
+        """Overwrite the elements that ``spec`` shows of ``handle`` with those of ``value``."""
+        ...
+
+    def synchronize(self) -> None:
+        """Wait for all queued work."""
+        ...
+
+
+class Tracer(Protocol):
+    """Takes the launches of a context in place of the device."""
+
+    def emit(self, plan: Any, handles: Sequence[Any]) -> Any:
+        """Record one operator; returns the symbolic handle or handles of its outputs."""
+        ...
+
+    def assign(self, spec: Spec, handle: Any, value_spec: Spec, value: Any) -> None:
+        """Record ``value`` as the next content of what ``spec`` shows of ``handle``."""
+        ...
+
+    def read(self, spec: Spec, handle: Any, op: str) -> Any:
+        """Refuse to read a value while tracing: raises ``CaptureError`` with the user's line."""
+        ...
+
+    def constant(self, spec: Spec, handle: Any) -> Any:
+        """A tensor with the values of ``handle`` that every replay starts from afresh."""
+        ...
+
+    def get_grad(self, leaf: Any) -> Any:
+        """The gradient of ``leaf`` as this trace sees it."""
+        ...
+
+    def set_grad(self, leaf: Any, grad: Any) -> None:
+        """Set the gradient of ``leaf`` in this trace only."""
+        ...
+
+    def set_node(self, tensor: Any, node: Any) -> None:
+        """Change a tensor's node, to be undone when the trace fails."""
+        ...
+
+    def draw(self, generator: Any) -> Any:
+        """The draw number of the next random operator, as a value that each replay renews."""
+        ...
+
+    def state_changed(self, owner: object, name: str, value: object) -> None:
+        """Refuse or note an attribute set on a module, optimizer or schedule."""
+        ...

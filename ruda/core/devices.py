@@ -1,0 +1,94 @@
+"""Names of devices, and the one lazy door from a name to the client that serves it."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from ruda.core import config
+from ruda.core.errors import DeviceError
+
+if TYPE_CHECKING:
+    from ruda.core.contracts import Client
+
+
+class Device:
+    """A device by kind and index; equal to its name, so ``x.device == "cpu"`` reads well.
+
+    >>> Device.parse("cuda:1").index
+    1
+    """
+
+    __slots__ = ("index", "kind")
+
+    def __init__(self, kind: str, index: int = 0) -> None:
+        self.kind = kind
+        self.index = index
+
+    @classmethod
+    def parse(cls, value: Any) -> Device:
+        """The device that ``value`` (a Device or a name such as ``"cuda:1"``) means."""
+        if isinstance(value, Device):
+            return value
+        if isinstance(value, str):
+            kind, _, index = value.partition(":")
+            if kind in KINDS and (index == "" or index.isdecimal()):
+                return cls(kind, int(index or 0))
+        expected = 'a ruda.Device or a name such as "cpu", "cuda" or "cuda:1"'
+        raise DeviceError("device", "unknown device", got=repr(value), expected=expected)
+
+    def __str__(self) -> str:
+        return self.kind if self.kind in ("cpu", "null") else f"{self.kind}:{self.index}"
+
+    def __repr__(self) -> str:
+        return f"ruda.Device({str(self)!r})"
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, str):
+            if other.partition(":")[0] not in KINDS:
+                return False
+            other = Device.parse(other)
+        if not isinstance(other, Device):
+            return NotImplemented
+        return self.kind == other.kind and self.index == other.index
+
+    def __hash__(self) -> int:
+        return hash((self.kind, self.index))
+
+
+DeviceLike: TypeAlias = "Device | str"
+
+KINDS = ("cpu", "cuda", "null")
+_clients: dict[Device, Client] = {}
+_default: Device | None = None
+
+
+def client(device: Any = None) -> Client:
+    """The client that serves ``device`` (None: the default device), made on first use."""
+    where = default_device() if device is None else Device.parse(device)
+    found = _clients.get(where)
+    if found is None:
+        backends = importlib.import_module("ruda.backends")
+        found = _clients.setdefault(where, backends.make_client(where))
+    return found
+
+
+def live_clients() -> list[Client]:
+    """The clients made so far."""
+    return list(_clients.values())
+
+
+def default_device() -> Device:
+    """Where new tensors are made: the override, else ``RUDA_DEVICE``, else the CPU."""
+    if _default is not None:
+        return _default
+    return Device.parse(config.value("RUDA_DEVICE"))
+
+
+def set_default_device(device: Any) -> None:
+    """Make ``device`` the place of new tensors; None returns to ``RUDA_DEVICE`` or the CPU.
+
+    Raises ``DeviceError`` for a device that is not there.
+    """
+    global _default
+    _default = None if device is None else client(device).device

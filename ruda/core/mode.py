@@ -1,0 +1,116 @@
+"""How operators run in this context: recorded, traced, cast. One ContextVar holds all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ContextDecorator, contextmanager
+from contextvars import ContextVar, Token
+from typing import TYPE_CHECKING, Any, Self
+
+from ruda.core.dtypes import DType, as_dtype
+from ruda.core.errors import DTypeError
+
+if TYPE_CHECKING:
+    from ruda.core.contracts import Tracer
+
+
+class Mode:
+    """What the dispatcher reads once per call.
+
+    ``grad``: record operators on the tape. ``cast``: the low dtype of ``autocast``, or None.
+    ``tracer``: who gets the launches instead of the device, or None. ``special`` says that one of
+    the last two is set, so that the hot path tests a single attribute.
+    """
+
+    __slots__ = ("cast", "grad", "special", "tracer")
+
+    def __init__(
+        self, grad: bool = True, cast: DType | None = None, tracer: Tracer | None = None
+    ) -> None:
+        self.grad = grad
+        self.cast = cast
+        self.tracer = tracer
+        self.special = cast is not None or tracer is not None
+
+
+MODE: ContextVar[Mode] = ContextVar("ruda.mode", default=Mode())
+
+
+@contextmanager
+def using(mode: Mode) -> Iterator[Mode]:
+    """Run the block under ``mode``."""
+    token = MODE.set(mode)
+    try:
+        yield mode
+    finally:
+        MODE.reset(token)
+
+
+def recording(grad: bool) -> AbstractContextManager[Mode]:
+    """Run the block with the tape on or off and without autocast: how backward runs vjps."""
+    return using(Mode(grad, None, MODE.get().tracer))
+
+
+class _ModeSwitch(ContextDecorator):
+    """A context manager and decorator that swaps the mode for the time of a block or call."""
+
+    def __init__(self, grad: bool | None = None, cast: DType | None = None, *, casts: bool = False):
+        self._grad = grad
+        self._cast = cast
+        self._casts = casts
+        self._tokens: list[Token[Mode]] = []
+
+    def _recreate_cm(self) -> Self:
+        # A decorated function may recurse or run in several threads: each call owns its tokens.
+        return type(self)(self._grad, self._cast, casts=self._casts)
+
+    def __enter__(self) -> None:
+        mode = MODE.get()
+        grad = mode.grad if self._grad is None else self._grad
+        cast = self._cast if self._casts else mode.cast
+        self._tokens.append(MODE.set(Mode(grad, cast, mode.tracer)))
+
+    def __exit__(self, *_: object) -> None:
+        MODE.reset(self._tokens.pop())
+
+
+def no_grad() -> _ModeSwitch:
+    """Record nothing on the tape inside the block, or inside the decorated function."""
+    return _ModeSwitch(grad=False)
+
+
+def enable_grad() -> _ModeSwitch:
+    """Record again inside a ``no_grad`` block."""
+    return _ModeSwitch(grad=True)
+
+
+def inference_mode() -> _ModeSwitch:
+    """Run without a tape; the same as ``no_grad``, since an untracked operator builds no node."""
+    return _ModeSwitch(grad=False)
+
+
+def autocast(dtype: Any = "bfloat16", enabled: bool = True) -> _ModeSwitch:
+    """Run matmuls, convolutions and attention in ``dtype``, norms and losses in float32.
+
+    Which operators are lowered or raised is the ``cast`` column of the operator table. Raises
+    ``DTypeError`` unless ``dtype`` is float16 or bfloat16.
+    """
+    low = as_dtype(dtype, "autocast")
+    if not low.is_half:
+        raise DTypeError("autocast", "not a half dtype", got=low, expected="float16 or bfloat16")
+    return _ModeSwitch(cast=low if enabled else None, casts=True)
+
+
+def is_grad_enabled() -> bool:
+    """Whether operators are being recorded here."""
+    return MODE.get().grad
+
+
+def state_changed(owner: object, name: str, value: object) -> None:
+    """Tell a running trace that ``owner.name`` is being set; does nothing outside of one.
+
+    Modules, optimizers and schedules call this from ``__setattr__``.
+    """
+    tracer = MODE.get().tracer
+    if tracer is not None:
+        tracer.state_changed(owner, name, value)

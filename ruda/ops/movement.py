@@ -1,0 +1,377 @@
+"""Rows that move values without computing: views, and the copies that make one row-major."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ruda.core.dtypes import ALL
+from ruda.core.errors import AxisError, ShapeError
+from ruda.core.shapes import (
+    Shape,
+    broadcast_shapes,
+    broadcast_strides,
+    infer_shape,
+    normalize_axes,
+    normalize_axis,
+    normalize_shape,
+    reshape_strides,
+)
+from ruda.core.spec import Spec
+from ruda.ops import rules
+from ruda.ops.table import TABLE, composite, row
+from ruda.tensor.tensor import RudaTensor
+
+Specs = tuple[Spec, ...]
+
+
+def _view(
+    name: str, attrs: str, shape: Any, numpy: Any, vjp: Any, doc: str, args: str = "x"
+) -> Any:
+    return row(
+        "view",
+        name,
+        args,
+        attrs,
+        shape=shape,
+        dtype=_shown_dtype,
+        numpy=numpy,
+        vjp=vjp,
+        accepts=ALL,
+        exact=True,
+        doc=doc,
+    )
+
+
+def _shown_dtype(op: Any, specs: Specs, *_: Any) -> Any:
+    return (None,) * len(specs), specs[0].dtype
+
+
+def _permuted(op: Any, specs: Specs, axes: Shape) -> Any:
+    x = specs[0]
+    return tuple(x.shape[a] for a in axes), tuple(x.strides[a] for a in axes)
+
+
+_permute = _view(
+    "permute",
+    "axes",
+    _permuted,
+    lambda x, axes: x.transpose(axes),
+    (lambda g, axes: _permute(g, _inverse(axes)),),
+    "``x`` with its axes in another order.",
+)
+
+
+def _inverse(axes: Shape) -> Shape:
+    return tuple(axes.index(i) for i in range(len(axes)))
+
+
+def _expanded(op: Any, specs: Specs, shape: Shape) -> Any:
+    return shape, broadcast_strides("broadcast_to", specs[0].shape, specs[0].strides, shape)
+
+
+_expand = _view(
+    "expand",
+    "shape",
+    _expanded,
+    lambda x, shape: np.broadcast_to(x, shape),
+    (lambda g: g,),
+    "``x`` repeated along axes of length 1 and new leading ones, without a copy.",
+)
+
+
+def _reshaped(op: Any, specs: Specs, shape: Shape) -> Any:
+    strides = reshape_strides(specs[0].shape, specs[0].strides, shape)
+    return shape if strides is None else (shape, strides)
+
+
+_reshape = _view(
+    "reshape",
+    "shape",
+    _reshaped,
+    lambda x, shape: x.reshape(shape),
+    (lambda g, x_spec: reshape(g, x_spec.shape),),
+    "The elements of ``x`` in another shape; a view where strides allow, else a copy.",
+)
+
+
+def _flipped(op: Any, specs: Specs, axes: Shape) -> Any:
+    x = specs[0]
+    return x.shape, tuple(-s if i in axes else s for i, s in enumerate(x.strides))
+
+
+_flip = _view(
+    "flip",
+    "axes",
+    _flipped,
+    lambda x, axes: np.flip(x, axes),
+    (lambda g, axes: _flip(g, axes),),
+    "``x`` with the order along some axes reversed.",
+)
+
+
+def _sliced(op: Any, specs: Specs, lengths: Shape, steps: Shape, dropped: Shape) -> Any:
+    kept = [i for i in range(len(lengths)) if i not in dropped]
+    strides = specs[0].strides
+    return tuple(lengths[i] for i in kept), tuple(strides[i] * steps[i] for i in kept)
+
+
+def slices(starts: Shape, lengths: Shape, steps: Shape, dropped: Shape) -> tuple[Any, ...]:
+    """The NumPy key that takes ``lengths`` elements by ``steps`` from ``starts`` on each axis."""
+    key: list[Any] = []
+    for i, (start, length, step) in enumerate(zip(starts, lengths, steps, strict=True)):
+        stop: int | None = start + step * length
+        if stop is not None and stop < 0:
+            stop = None
+        key.append(start if i in dropped else slice(start, stop, step))
+    return tuple(key)
+
+
+# Where a slice starts is a value and not structure: one plan serves x[i] for every i.
+_slice = _view(
+    "slice",
+    "lengths steps dropped",
+    _sliced,
+    lambda x, starts, *pattern: x[(*slices(starts, *pattern), ...)],
+    (
+        lambda g, starts, x_spec, lengths, steps, dropped: _assign_slice(
+            zeros_of(x_spec, g), g, starts, lengths, steps, dropped
+        ),
+        None,
+    ),
+    "Evenly spaced elements of each axis: basic indexing.",
+    args="x starts",
+)
+
+
+def _first(op: Any, specs: Specs, *_: Any) -> Any:
+    return (None, specs[0].dtype, None), specs[0].dtype
+
+
+def _assigned_slice(base: Any, value: Any, starts: Shape, *pattern: Any) -> Any:
+    out = base.copy()
+    out[slices(starts, *pattern)] = value
+    return out
+
+
+_assign_slice = row(
+    "index",
+    "assign_slice",
+    "base value starts",
+    "lengths steps dropped",
+    shape=rules.same,
+    dtype=_first,
+    numpy=_assigned_slice,
+    vjp=(
+        lambda g, value_spec, starts, lengths, steps, dropped: _assign_slice(
+            g, zeros_of(value_spec, g), starts, lengths, steps, dropped
+        ),
+        lambda g, starts, lengths, steps, dropped: _slice(g, starts, lengths, steps, dropped),
+        None,
+    ),
+    accepts=ALL,
+    exact=True,
+    doc="``base`` with the elements that ``slice`` would take replaced by ``value``.",
+)
+
+
+def _strided(x: Any, offset: int, shape: Shape, strides: Shape) -> Any:
+    steps = tuple(s * x.itemsize for s in strides)
+    return np.lib.stride_tricks.as_strided(x.reshape(-1)[offset:], shape, steps)
+
+
+# Geometry in the memory of a row-major tensor: how in-place changes reach views of any kind.
+_as_strided = _view(
+    "as_strided",
+    "shape strides",
+    lambda op, specs, shape, strides: (shape, strides),
+    _strided,
+    (
+        lambda g, offset, x_spec, shape, strides: _add_view(
+            zeros_of(x_spec, g), g, offset, shape, strides
+        ),
+        None,
+    ),
+    "The memory of a row-major ``x`` from ``offset`` on, read by ``strides``.",
+    args="x offset",
+)
+
+
+def _assigned_view(base: Any, value: Any, offset: int, shape: Shape, strides: Shape) -> Any:
+    out = base.copy()
+    _strided(out, offset, shape, strides)[...] = value
+    return out
+
+
+_assign_view = row(
+    "index",
+    "assign_view",
+    "base value offset",
+    "shape strides",
+    shape=rules.same,
+    dtype=_first,
+    numpy=_assigned_view,
+    vjp=(
+        lambda g, value_spec, offset, shape, strides: _assign_view(
+            g, zeros_of(value_spec, g), offset, shape, strides
+        ),
+        lambda g, offset, shape, strides: _as_strided(contiguous(g), offset, shape, strides),
+        None,
+    ),
+    accepts=ALL,
+    exact=True,
+    doc="``base`` with what ``as_strided`` would show replaced by ``value``.",
+)
+
+
+def _added_view(base: Any, value: Any, offset: int, shape: Shape, strides: Shape) -> Any:
+    out = base.copy()
+    where = np.full(shape, offset)
+    for axis, (size, stride) in enumerate(zip(shape, strides, strict=True)):
+        steps = np.arange(size) * stride
+        where += steps.reshape([-1 if i == axis else 1 for i in range(len(shape))])
+    np.add.at(out.reshape(-1), where, np.broadcast_to(value, shape))
+    return out
+
+
+_add_view = row(
+    "index",
+    "add_view",
+    "base value offset",
+    "shape strides",
+    shape=rules.same,
+    dtype=_first,
+    numpy=_added_view,
+    vjp=(
+        lambda g: g,
+        lambda g, offset, shape, strides: _as_strided(contiguous(g), offset, shape, strides),
+        None,
+    ),
+    doc="``base`` with ``value`` added where ``as_strided`` would look; repeats add up.",
+)
+
+
+def _copied(op: Any, specs: Specs) -> Shape:
+    return specs[0].shape
+
+
+copy = row(
+    "copy",
+    "copy",
+    "x",
+    shape=_copied,
+    dtype=rules.unchanged,
+    numpy=lambda x: np.array(x, order="C"),
+    vjp=(lambda g: g,),
+    accepts=ALL,
+    exact=True,
+    doc="A row-major copy of ``x`` that shares no memory with it.",
+)
+
+
+def contiguous(x: RudaTensor, /) -> RudaTensor:
+    """``x`` itself when its elements lie row-major without gaps, else a copy where they do."""
+    return x if x.spec.contiguous else copy(x)  # type: ignore[no-any-return]
+
+
+def zeros_of(spec: Spec, like: RudaTensor) -> RudaTensor:
+    """Zeros of the shape of ``spec`` in the dtype and on the device of ``like``."""
+    full = TABLE["full"].call
+    return full(0, spec.shape, like.spec.dtype, like.spec.client.device)  # type: ignore[no-any-return]
+
+
+def reshape(x: RudaTensor, /, shape: Any, *, copy: bool | None = None) -> RudaTensor:
+    """The elements of ``x``, read row-major, in another shape; one size may be -1.
+
+    A view where strides allow, else a copy. ``copy=True`` always copies, ``copy=False`` raises
+    ``ShapeError`` where only a copy would do.
+
+    >>> reshape(ruda.asarray([1, 2, 3, 4]), (2, -1)).shape
+    (2, 2)
+    """
+    target = infer_shape(shape, x.spec.size, "reshape")
+    if copy:
+        return _reshape(_copy(x), target)  # type: ignore[no-any-return]
+    if copy is False and reshape_strides(x.spec.shape, x.spec.strides, target) is None:
+        hint = "copy=None"
+        raise ShapeError("reshape", "needs a copy, which copy=False forbids", x.spec, target, hint)
+    return _reshape(x, target)  # type: ignore[no-any-return]
+
+
+_copy = copy
+
+
+def permute_dims(x: RudaTensor, /, axes: Sequence[int]) -> RudaTensor:
+    """``x`` with axis ``axes[i]`` at place ``i``; a view.
+
+    >>> permute_dims(ruda.zeros((2, 3, 4)), (2, 0, 1)).shape
+    (4, 2, 3)
+    """
+    order = tuple(normalize_axis(a, x.spec.ndim, "permute_dims") for a in axes)
+    if sorted(order) != list(range(x.spec.ndim)):
+        expected = f"each of 0 to {x.spec.ndim - 1} once"
+        raise AxisError("permute_dims", "not an order of the axes", tuple(axes), expected)
+    return _permute(x, order)  # type: ignore[no-any-return]
+
+
+def broadcast_to(x: RudaTensor, /, shape: Any) -> RudaTensor:
+    """``x`` repeated to ``shape`` along axes of length 1 and new leading ones; a view."""
+    return _expand(x, normalize_shape(shape, "broadcast_to"))  # type: ignore[no-any-return]
+
+
+def broadcast_arrays(*arrays: RudaTensor) -> list[RudaTensor]:
+    """All ``arrays`` as views of the one shape they broadcast to."""
+    shape = broadcast_shapes("broadcast_arrays", *(a.shape for a in arrays))
+    return [broadcast_to(a, shape) for a in arrays]
+
+
+def expand_dims(x: RudaTensor, /, axis: Any = 0) -> RudaTensor:
+    """``x`` with axes of length 1 at ``axis`` (one or several) of the result; a view."""
+    rank = x.spec.ndim + (len(axis) if isinstance(axis, Sequence) else 1)
+    axes = normalize_axes((axis,) if not isinstance(axis, Sequence) else axis, rank, "expand_dims")
+    sizes = iter(x.spec.shape)
+    return _reshape(x, tuple(1 if i in axes else next(sizes) for i in range(rank)))  # type: ignore[no-any-return]
+
+
+def squeeze(x: RudaTensor, /, axis: Any = None) -> RudaTensor:
+    """``x`` without the axes ``axis``, which must have length 1 (None: all of those); a view."""
+    if axis is None:
+        axes: Shape = tuple(i for i, n in enumerate(x.spec.shape) if n == 1)
+    else:
+        axes = normalize_axes(axis, x.spec.ndim, "squeeze")
+    if any(x.spec.shape[a] != 1 for a in axes):
+        expected = f"axes of length 1 of {x.spec.shape}"
+        raise ShapeError("squeeze", "an axis is longer than 1", axis, expected)
+    return _reshape(x, tuple(n for i, n in enumerate(x.spec.shape) if i not in axes))  # type: ignore[no-any-return]
+
+
+def flip(x: RudaTensor, /, *, axis: Any = None) -> RudaTensor:
+    """``x`` with the order along ``axis`` (one, several, or None for all) reversed; a view."""
+    return _flip(x, normalize_axes(axis, x.spec.ndim, "flip"))  # type: ignore[no-any-return]
+
+
+def matrix_transpose(x: RudaTensor, /) -> RudaTensor:
+    """``x [..., m, n]`` as ``[..., n, m]``; a view."""
+    rank = x.spec.ndim
+    if rank < 2:
+        raise ShapeError("matrix_transpose", "needs two axes", x.spec.shape, "[..., m, n]")
+    return _permute(x, (*range(rank - 2), rank - 1, rank - 2))  # type: ignore[no-any-return]
+
+
+@composite
+def moveaxis(x: RudaTensor, source: Any, destination: Any, /) -> RudaTensor:
+    """``x`` with the axes ``source`` at the places ``destination``, the others in their order."""
+    rank = x.ndim
+    take = tuple(source) if isinstance(source, Sequence) else (source,)
+    put = tuple(destination) if isinstance(destination, Sequence) else (destination,)
+    src = [normalize_axis(a, rank, "moveaxis") for a in take]
+    dst = [normalize_axis(a, rank, "moveaxis") for a in put]
+    if len(set(src)) != len(src) or len(set(dst)) != len(dst) or len(src) != len(dst):
+        expected = "as many different axes on both sides"
+        raise AxisError("moveaxis", "axes do not pair up", f"{source} to {destination}", expected)
+    order = [a for a in range(rank) if a not in src]
+    for place, axis in sorted(zip(dst, src, strict=True)):
+        order.insert(place, axis)
+    return permute_dims(x, order)

@@ -1,0 +1,99 @@
+"""Where values meet the host: reading, showing, and taking over arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ruda.core.errors import ArgumentError, DeviceError, DTypeError, ShapeError
+from ruda.core.mode import MODE
+
+
+def read(tensor: Any, op: str, copy: bool = False) -> Any:
+    """The values of ``tensor`` as an ndarray; raises ``CaptureError`` inside a trace."""
+    tracer = MODE.get().tracer
+    if tracer is not None:
+        return tracer.read(tensor.spec, tensor.handle, op)
+    if tensor.spec.weak:
+        return np.asarray(tensor.handle)
+    values = tensor.spec.client.read(tensor.spec, tensor.handle)
+    if copy:
+        return values.copy()
+    values = values.view()
+    # Writing through a shared array would go past the version counter.
+    values.flags.writeable = False
+    return values
+
+
+def item(tensor: Any, op: str) -> Any:
+    """The one value of ``tensor`` as a Python scalar."""
+    if tensor.spec.size != 1:
+        hint = "any(), all() or comparing sizes" if op == "bool" else "tolist()"
+        raise ShapeError(op, "needs exactly one element", got=tensor.spec.shape, hint=hint)
+    value = read(tensor, op).reshape(()).item()
+    kind = tensor.spec.dtype.kind
+    return float(value) if kind in ("float", "storage") else value
+
+
+def real_item(tensor: Any, op: str) -> Any:
+    """The one value of a tensor that is not complex."""
+    if tensor.spec.dtype.kind == "complex":
+        hint = "real(x) or complex(x)"
+        raise DTypeError(op, "a complex value is not a real number", tensor.spec.dtype, hint=hint)
+    return item(tensor, op)
+
+
+def integer_item(tensor: Any) -> int:
+    """The one value of a 0-d integer tensor, for use as an index."""
+    if not tensor.spec.dtype.is_integer or tensor.spec.shape != ():
+        raise DTypeError("index", "not an index", tensor.spec, "a 0-d integer tensor")
+    return int(item(tensor, "index"))
+
+
+def tolist(tensor: Any) -> Any:
+    """The values as nested lists; half and storage types become Python floats."""
+    values = read(tensor, "tolist")
+    if values.dtype.kind not in "biufc":
+        values = values.astype(np.float64)
+    return values.tolist()
+
+
+def array(tensor: Any, dtype: Any, copy: bool | None) -> Any:
+    """What ``np.asarray(tensor)`` gives; only for tensors on the CPU."""
+    if tensor.spec.client.device.kind != "cpu":
+        hint = 'x.to("cpu") first'
+        raise DeviceError("__array__", "not on the CPU", tensor.spec.client.device, hint=hint)
+    if tensor.node is not None:
+        # matplotlib and NumPy users mean the value here; the tape is not affected by reading it.
+        tensor = tensor.detach()
+    values = read(tensor, "__array__", bool(copy))
+    if dtype is not None and np.dtype(dtype) != values.dtype:
+        if copy is False:
+            raise ArgumentError("__array__", "a cast needs a copy", got="copy=False")
+        return values.astype(dtype)
+    return values
+
+
+def unknown_version(version: Any, hint: str) -> Exception:
+    """The error for an Array API version that does not exist."""
+    return ArgumentError("__array_namespace__", "unknown version", got=version, hint=hint)
+
+
+def text(tensor: Any) -> str:
+    """The values, dtype when it is not float32, device when it is not the CPU."""
+    spec = tensor.spec
+    if MODE.get().tracer is not None:
+        return f"tensor(<traced>, {spec})"
+    values = read(tensor, "repr")
+    if values.dtype.kind not in "biufc":
+        values = values.astype(np.float32)
+    body = np.array2string(values, separator=", ", prefix="tensor(", threshold=1000)
+    facts = [f"dtype={spec.dtype}"] if spec.dtype.name not in ("float32", "bool") else []
+    if spec.size == 0 and spec.shape != (0,):
+        facts.append(f"shape={spec.shape}")
+    if spec.client.device.kind != "cpu":
+        facts.append(f"device={str(spec.client.device)!r}")
+    if tensor.node is not None:
+        facts.append("requires_grad=True")
+    return f"tensor({', '.join([body, *facts])})"

@@ -1,0 +1,58 @@
+"""Which operators are methods of the tensor, and under which names.
+
+A method is the operator's entry closure, or the public function, itself: no forwarding layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ruda.tensor.dispatch import OPS, entry2, reflected
+from ruda.tensor.mutation import assign
+from ruda.tensor.tensor import RudaTensor
+
+UNARY = {"neg": "negative"}
+BINARY = {"add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide"}
+COMPARISONS: dict[str, str] = {}
+
+# Functions whose first parameter is the tensor: the method has the function's own name.
+METHODS = (
+    "astype",
+    "contiguous",
+    "conj",
+    "expand_dims",
+    "flip",
+    "reshape",
+    "squeeze",
+    "sum",
+    "to",
+    "broadcast_to",
+)
+
+
+def attach(functions: Mapping[str, Callable[..., Any]]) -> None:
+    """Put the methods on the class: ``METHODS`` from ``functions``, dunders from the table."""
+    for name in METHODS:
+        setattr(RudaTensor, name, functions[name])
+    for dunder, name in UNARY.items():
+        setattr(RudaTensor, f"__{dunder}__", OPS[name].call)
+    for dunder, name in COMPARISONS.items():
+        setattr(RudaTensor, f"__{dunder}__", entry2(OPS[name], NotImplemented))
+    for dunder, name in BINARY.items():
+        op = OPS[name]
+        setattr(RudaTensor, f"__{dunder}__", entry2(op, NotImplemented))
+        setattr(RudaTensor, f"__r{dunder}__", reflected(op))
+        setattr(RudaTensor, f"__i{dunder}__", _in_place(op))
+    RudaTensor.assign = assign  # type: ignore[attr-defined]
+
+
+def _in_place(op: Any) -> Callable[..., Any]:
+    """``x += y``: the dtype of ``x`` stays, so a result of another kind raises."""
+    call = entry2(op, NotImplemented)
+
+    def in_place(x: RudaTensor, y: Any) -> Any:
+        result = call(x, y)
+        return result if result is NotImplemented else x.assign(result)  # type: ignore[attr-defined]
+
+    return in_place

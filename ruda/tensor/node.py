@@ -1,0 +1,119 @@
+"""What one executed operator leaves behind for backward, and what a leaf carries.
+
+A node never holds its own tensor: saved values are kept as handles with the version they had, and
+are wrapped again during backward. Memory is therefore freed by reference count alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ruda.core.errors import GradientError
+from ruda.core.mode import MODE
+
+if TYPE_CHECKING:
+    from ruda.tensor.dispatch import Plan
+
+
+class Leaf:
+    """The node of a tensor that the user asked gradients for: its gradient and its hooks."""
+
+    __slots__ = ("__weakref__", "grad", "hooks")
+
+    def __init__(self) -> None:
+        self.grad: Any = None
+        self.hooks: list[Callable[[Any], Any]] | None = None
+
+
+class Node:
+    """One executed operator: its plan, the nodes of its inputs and the values its vjps name.
+
+    Up to three inputs lie in the slots ``x y z`` (saved handles in ``sx sy sz``, their versions in
+    ``vx vy vz``) because a tuple would be one more object for the garbage collector to follow;
+    operators with more inputs keep tuples in ``x``, ``sx`` and ``vx``.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "freed",
+        "hooks",
+        "out",
+        "plan",
+        "sx",
+        "sy",
+        "sz",
+        "vout",
+        "vx",
+        "vy",
+        "vz",
+        "x",
+        "y",
+        "z",
+    )
+
+    plan: Plan
+
+    def edges(self) -> tuple[Any, ...]:
+        """The nodes of the inputs, None where an input was not tracked."""
+        arity = len(self.plan.specs)
+        if arity == 1:
+            return (self.x,)
+        if arity == 2:
+            return (self.x, self.y)
+        if arity == 3:
+            return (self.x, self.y, self.z)
+        return self.x  # type: ignore[no-any-return]
+
+    def saved(self, i: int) -> tuple[Any, Any]:
+        """Handle and version of saved input ``i``; raises when backward already freed it."""
+        arity = len(self.plan.specs)
+        if getattr(self, "freed", False):
+            hint = "backward(retain_graph=True) the first time"
+            what = f"the values that {self.plan.op.name} saved were already freed"
+            raise GradientError("backward", what, hint=hint)
+        if arity > 3:
+            return self.sx[i], self.vx[i]
+        if i == 0:
+            return self.sx, self.vx
+        return (self.sy, self.vy) if i == 1 else (self.sz, self.vz)
+
+    def saved_output(self) -> tuple[Any, Any]:
+        """Handle (or handles) and version of the saved output."""
+        if getattr(self, "freed", False):
+            hint = "backward(retain_graph=True) the first time"
+            what = f"the output that {self.plan.op.name} saved was already freed"
+            raise GradientError("backward", what, hint=hint)
+        return self.out, self.vout
+
+    def free(self) -> None:
+        """Drop the saved values; a second backward through them raises."""
+        op = self.plan.op
+        if op.saves or op.keeps_out or op.saves_all:
+            self.sx = self.sy = self.sz = self.out = None
+            self.freed = True
+
+
+class Output:
+    """The node of one output of an operator with several: which node, and which output."""
+
+    __slots__ = ("__weakref__", "hooks", "index", "node")
+
+    def __init__(self, node: Node, index: int) -> None:
+        self.node = node
+        self.index = index
+
+
+def grad_of(leaf: Leaf) -> Any:
+    """The gradient of ``leaf``; inside a trace, as the trace sees it."""
+    tracer = MODE.get().tracer
+    return leaf.grad if tracer is None else tracer.get_grad(leaf)
+
+
+def set_grad(leaf: Leaf, value: Any) -> None:
+    """Set the gradient of ``leaf``; inside a trace, for the trace alone."""
+    tracer = MODE.get().tracer
+    if tracer is None:
+        leaf.grad = value
+    else:
+        tracer.set_grad(leaf, value)

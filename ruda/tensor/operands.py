@@ -1,0 +1,61 @@
+"""What may stand where an operator wants a tensor: tensors, Python and NumPy scalars, arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ruda.core.dtypes import as_dtype
+from ruda.core.errors import DeviceError
+from ruda.core.spec import Spec, spec_of, weak_spec
+from ruda.tensor.tensor import RudaTensor
+
+_KINDS: dict[type, str] = {bool: "bool", int: "int", float: "float", complex: "complex"}
+_weak: dict[tuple[Any, type], Spec] = {}
+
+
+def operand(op: str, value: Any, client: Any) -> tuple[Spec, Any, Any] | None:
+    """``value`` as (spec, handle, node), or None when it is nothing an operator takes.
+
+    Python and NumPy scalars are weak: the handle is the scalar itself. An ndarray is a tensor of
+    the CPU; it is never moved to another device.
+    """
+    cls = value.__class__
+    if cls is RudaTensor:
+        return value.spec, value.handle, value.node
+    spec = _weak.get((client, cls))
+    if spec is not None:
+        return spec, value, None
+    if isinstance(value, np.ndarray):
+        return _array(op, value, client)
+    if cls is tuple:
+        # The starts of a slice: a vector of integers that goes by value.
+        return weak_spec(client, "int"), value, None
+    scalar = as_scalar(value)
+    if scalar is None:
+        return None
+    kind = _KINDS[scalar.__class__]
+    spec = _weak[client, scalar.__class__] = weak_spec(client, kind)
+    return spec, scalar, None
+
+
+def as_scalar(value: Any) -> bool | int | float | complex | None:
+    """The Python scalar that ``value`` means, or None when it is no scalar."""
+    if isinstance(value, np.generic):
+        value = value.item() if value.dtype.kind in "biufc" else float(value)
+    for cls in (bool, int, float, complex):
+        if isinstance(value, cls):
+            return value if value.__class__ is cls else cls(value)  # type: ignore[no-any-return]
+    return None
+
+
+def _array(op: str, array: np.ndarray[Any, Any], client: Any) -> tuple[Spec, Any, None]:
+    if client.device.kind != "cpu":
+        hint = f"ruda.asarray(array, device={str(client.device)!r})"
+        raise DeviceError(
+            op, "a NumPy array is on the CPU", f"an operand on {client.device}", hint=hint
+        )
+    dtype = as_dtype(array.dtype, op)
+    strides, handle = client.adopt(array)
+    return spec_of(client, array.shape, dtype, strides), handle, None
