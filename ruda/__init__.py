@@ -68,6 +68,7 @@ from ruda.ops.create import (
     zeros,
     zeros_like,
 )
+from ruda.ops.matmul import matmul, tensordot, vecdot
 from ruda.ops.movement import (
     broadcast_arrays,
     broadcast_to,
