@@ -117,7 +117,7 @@ def _hooked(node: Any, g: Any) -> Any:
 
 def _edges(node: Any) -> tuple[Any, ...]:
     if node.__class__ is Node:
-        return node.edges()  # type: ignore[no-any-return]
+        return node.edges()
     return (node.node,) if node.__class__ is Output else ()
 
 
@@ -157,7 +157,7 @@ def _accumulate(leaf: Leaf, g: RudaTensor, given: set[int], create_graph: bool) 
     if create_graph:
         after = g if before is None else add(before, g)
     elif before is not None:
-        before.assign(add(before, g))  # type: ignore[attr-defined]
+        before.assign(add(before, g))
         return
     else:
         # A gradient is changed in place later on: it must be this leaf's alone, and dense.

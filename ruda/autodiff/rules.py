@@ -82,7 +82,7 @@ def saved_input(node: Node, i: int, create_graph: bool) -> Any:
 def saved_output(node: Node, name: str, create_graph: bool) -> RudaTensor:
     """The saved output called ``name``."""
     handle, version = node.saved_output()
-    spec, origin = node.plan.out, node
+    spec, origin = node.plan.out, node  # type: Any, Node | Output
     if node.plan.op.outs:
         i = node.plan.op.outs.index(name)
         handle, version, spec = handle[i], version[i], spec[i]

@@ -36,8 +36,16 @@ class Client(Protocol):
         """The values as an ndarray that must not be written to."""
         ...
 
-    def adopt(self, array: Any) -> Any:
-        """A base handle over an ndarray, sharing its memory where the client can."""
+    def adopt(self, array: Any) -> tuple[Any, Any]:
+        """Strides in elements and a base handle over an ndarray, shared where the client can."""
+        ...
+
+    def view(self, handle: Any, spec: Spec, offset: int) -> Any:
+        """``handle`` shown as ``spec`` from ``offset`` elements on; raises if that leaves it."""
+        ...
+
+    def alias(self, handle: Any) -> Any:
+        """A view handle of all of ``handle``."""
         ...
 
     def write(self, spec: Spec, handle: Any, value_spec: Spec, value: Any) -> None:

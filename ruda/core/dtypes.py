@@ -257,7 +257,7 @@ class finfo:
         if not dtype.is_inexact:
             raise DTypeError("finfo", "no limits of a float", dtype, "a floating dtype", "iinfo")
         real = real_of(dtype)
-        info = ml_dtypes.finfo(real.numpy)
+        info: Any = ml_dtypes.finfo(real.numpy)  # type: ignore[no-untyped-call]
         self.bits = real.bits
         self.dtype = real
         self.eps = float(info.eps)

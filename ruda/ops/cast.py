@@ -74,7 +74,7 @@ def astype(x: RudaTensor, dtype: Any, /, *, copy: bool = True, device: Any = Non
         x = to(x, device)
     if x.spec.dtype is target and not x.spec.weak:
         return _duplicate(x) if copy else x
-    return _astype(x, target)  # type: ignore[no-any-return]
+    return _astype(x, target)
 
 
 def to(x: RudaTensor, device: Any, /, *, non_blocking: bool = False) -> RudaTensor:
@@ -88,4 +88,4 @@ def to(x: RudaTensor, device: Any, /, *, non_blocking: bool = False) -> RudaTens
     where = Device.parse(device)
     if where == x.device:
         return x
-    return _to(x, client_of(where).device)  # type: ignore[no-any-return]
+    return _to(x, client_of(where).device)

@@ -100,7 +100,7 @@ def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) 
     """
     value = as_scalar(fill_value)
     if fill_value.__class__ is RudaTensor and fill_value.shape == ():
-        return _copy(fill_value.broadcast_to(shape).astype(dtype or fill_value.dtype))  # type: ignore[attr-defined, no-any-return]
+        return _copy(fill_value.broadcast_to(shape).astype(dtype or fill_value.dtype))
     if value is None:
         raise DTypeError("full", "the value is not a scalar", type(fill_value).__name__)
     defaults = client_of(device).defaults
@@ -109,7 +109,7 @@ def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) 
         by_kind.get(value.__class__, defaults.complex) if dtype is None else as_dtype(dtype, "full")
     )
     check_scalar("full", value, kind)
-    return _full(value, _shape(shape, "full"), kind, _place(device))  # type: ignore[no-any-return]
+    return _full(value, _shape(shape, "full"), kind, _place(device))
 
 
 def check_scalar(op: str, value: Any, dtype: DType) -> None:
@@ -134,13 +134,13 @@ def _range(dtype: DType) -> tuple[int, int]:
 def zeros(shape: Any, *, dtype: Any = None, device: Any = None) -> RudaTensor:
     """Zeros of ``shape``; the default float without ``dtype``."""
     kind = _dtype(dtype, device, "zeros")
-    return _full(0, _shape(shape, "zeros"), kind, _place(device))  # type: ignore[no-any-return]
+    return _full(0, _shape(shape, "zeros"), kind, _place(device))
 
 
 def ones(shape: Any, *, dtype: Any = None, device: Any = None) -> RudaTensor:
     """Ones of ``shape``; the default float without ``dtype``."""
     kind = _dtype(dtype, device, "ones")
-    return _full(1, _shape(shape, "ones"), kind, _place(device))  # type: ignore[no-any-return]
+    return _full(1, _shape(shape, "ones"), kind, _place(device))
 
 
 def empty(shape: Any, *, dtype: Any = None, device: Any = None, pin: bool = False) -> RudaTensor:
@@ -188,13 +188,13 @@ def arange(
     [2, 4, 6]
     """
     start, stop = (0, start) if stop is None else (start, stop)
-    values = [as_scalar(v) for v in (start, stop, step)]
+    values: list[Any] = [as_scalar(v) for v in (start, stop, step)]
     if any(v is None or v.__class__ is complex for v in values):
         raise DTypeError("arange", "start, stop and step are real scalars", (start, stop, step))
     first, last, stride = values
     if stride == 0:
         raise ArgumentError("arange", "the step is zero", step)
-    length = max(math.ceil((last - first) / stride), 0)  # type: ignore[operator]
+    length = max(math.ceil((last - first) / stride), 0)
     integers = all(v.__class__ is int for v in values)
     defaults = client_of(device).defaults
     kind = (
@@ -202,8 +202,8 @@ def arange(
     )
     if length and integers:
         check_scalar("arange", first, kind)
-        check_scalar("arange", first + (length - 1) * stride, kind)  # type: ignore[operator]
-    return _arange(first, stride, (length,), kind, _place(device))  # type: ignore[no-any-return]
+        check_scalar("arange", first + (length - 1) * stride, kind)
+    return _arange(first, stride, (length,), kind, _place(device))
 
 
 def linspace(
@@ -226,7 +226,7 @@ def linspace(
     defaults = client_of(device).defaults
     kind = defaults.complex if complex in map(type, ends) else defaults.floating
     kind = kind if dtype is None else as_dtype(dtype, "linspace")
-    return _linspace(*ends, (count,), kind, bool(endpoint), _place(device))  # type: ignore[no-any-return]
+    return _linspace(*ends, (count,), kind, bool(endpoint), _place(device))
 
 
 def asarray(
@@ -274,7 +274,7 @@ def _from_tensor(x: RudaTensor, dtype: Any, device: Any, copy: bool | None) -> R
         raise ArgumentError("asarray", "needs a copy, which copy=False forbids", x.spec)
     out = to(x, device) if moves else x
     out = astype(out, dtype, copy=False) if casts else out
-    return _copy(out) if copy and out is x else out  # type: ignore[no-any-return]
+    return _copy(out) if copy and out is x else out
 
 
 def _values(obj: Any, defaults: Any, dtype: Any) -> tuple[Any, bool]:
@@ -355,4 +355,4 @@ def set_default_dtypes(*, floating: Any = None, integer: Any = None, device: Any
         op.clear()
 
 
-_package.factory = tensor  # type: ignore[attr-defined]
+_package.factory = tensor

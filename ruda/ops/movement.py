@@ -273,13 +273,13 @@ copy = row(
 
 def contiguous(x: RudaTensor, /) -> RudaTensor:
     """``x`` itself when its elements lie row-major without gaps, else a copy where they do."""
-    return x if x.spec.contiguous else copy(x)  # type: ignore[no-any-return]
+    return x if x.spec.contiguous else copy(x)
 
 
 def zeros_of(spec: Spec, like: RudaTensor) -> RudaTensor:
     """Zeros of the shape of ``spec`` in the dtype and on the device of ``like``."""
     full = TABLE["full"].call
-    return full(0, spec.shape, like.spec.dtype, like.spec.client.device)  # type: ignore[no-any-return]
+    return full(0, spec.shape, like.spec.dtype, like.spec.client.device)
 
 
 def reshape(x: RudaTensor, /, shape: Any, *, copy: bool | None = None) -> RudaTensor:
@@ -293,11 +293,11 @@ def reshape(x: RudaTensor, /, shape: Any, *, copy: bool | None = None) -> RudaTe
     """
     target = infer_shape(shape, x.spec.size, "reshape")
     if copy:
-        return _reshape(_copy(x), target)  # type: ignore[no-any-return]
+        return _reshape(_copy(x), target)
     if copy is False and reshape_strides(x.spec.shape, x.spec.strides, target) is None:
         hint = "copy=None"
         raise ShapeError("reshape", "needs a copy, which copy=False forbids", x.spec, target, hint)
-    return _reshape(x, target)  # type: ignore[no-any-return]
+    return _reshape(x, target)
 
 
 _copy = copy
@@ -313,12 +313,12 @@ def permute_dims(x: RudaTensor, /, axes: Sequence[int]) -> RudaTensor:
     if sorted(order) != list(range(x.spec.ndim)):
         expected = f"each of 0 to {x.spec.ndim - 1} once"
         raise AxisError("permute_dims", "not an order of the axes", tuple(axes), expected)
-    return _permute(x, order)  # type: ignore[no-any-return]
+    return _permute(x, order)
 
 
 def broadcast_to(x: RudaTensor, /, shape: Any) -> RudaTensor:
     """``x`` repeated to ``shape`` along axes of length 1 and new leading ones; a view."""
-    return _expand(x, normalize_shape(shape, "broadcast_to"))  # type: ignore[no-any-return]
+    return _expand(x, normalize_shape(shape, "broadcast_to"))
 
 
 def broadcast_arrays(*arrays: RudaTensor) -> list[RudaTensor]:
@@ -332,7 +332,7 @@ def expand_dims(x: RudaTensor, /, axis: Any = 0) -> RudaTensor:
     rank = x.spec.ndim + (len(axis) if isinstance(axis, Sequence) else 1)
     axes = normalize_axes((axis,) if not isinstance(axis, Sequence) else axis, rank, "expand_dims")
     sizes = iter(x.spec.shape)
-    return _reshape(x, tuple(1 if i in axes else next(sizes) for i in range(rank)))  # type: ignore[no-any-return]
+    return _reshape(x, tuple(1 if i in axes else next(sizes) for i in range(rank)))
 
 
 def squeeze(x: RudaTensor, /, axis: Any = None) -> RudaTensor:
@@ -344,12 +344,12 @@ def squeeze(x: RudaTensor, /, axis: Any = None) -> RudaTensor:
     if any(x.spec.shape[a] != 1 for a in axes):
         expected = f"axes of length 1 of {x.spec.shape}"
         raise ShapeError("squeeze", "an axis is longer than 1", axis, expected)
-    return _reshape(x, tuple(n for i, n in enumerate(x.spec.shape) if i not in axes))  # type: ignore[no-any-return]
+    return _reshape(x, tuple(n for i, n in enumerate(x.spec.shape) if i not in axes))
 
 
 def flip(x: RudaTensor, /, *, axis: Any = None) -> RudaTensor:
     """``x`` with the order along ``axis`` (one, several, or None for all) reversed; a view."""
-    return _flip(x, normalize_axes(axis, x.spec.ndim, "flip"))  # type: ignore[no-any-return]
+    return _flip(x, normalize_axes(axis, x.spec.ndim, "flip"))
 
 
 def matrix_transpose(x: RudaTensor, /) -> RudaTensor:
@@ -357,7 +357,7 @@ def matrix_transpose(x: RudaTensor, /) -> RudaTensor:
     rank = x.spec.ndim
     if rank < 2:
         raise ShapeError("matrix_transpose", "needs two axes", x.spec.shape, "[..., m, n]")
-    return _permute(x, (*range(rank - 2), rank - 1, rank - 2))  # type: ignore[no-any-return]
+    return _permute(x, (*range(rank - 2), rank - 1, rank - 2))
 
 
 @composite

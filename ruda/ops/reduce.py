@@ -64,4 +64,4 @@ def sum(
     [4, 6]
     """
     kind = None if dtype is None else as_dtype(dtype, "sum")
-    return _sum(x, normalize_axes(axis, x.ndim, "sum"), bool(keepdims), kind)  # type: ignore[no-any-return]
+    return _sum(x, normalize_axes(axis, x.ndim, "sum"), bool(keepdims), kind)

@@ -7,8 +7,11 @@ The package is a callable module, so that ``ruda.tensor(data)`` makes a tensor w
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
+
+factory: Callable[..., Any]
 
 
 class _CallableModule(ModuleType):

@@ -72,7 +72,7 @@ def _fitting(target: RudaTensor, value: Any) -> RudaTensor:
         return OPS["full"].call(handle, (), spec.dtype, spec.client.device)  # type: ignore[no-any-return]
     if given.dtype is not spec.dtype:
         promote(given.dtype, spec.dtype)
-        return fitted.astype(spec.dtype)  # type: ignore[attr-defined, no-any-return]
+        return fitted.astype(spec.dtype)
     return fitted
 
 
@@ -118,7 +118,7 @@ def _extent(tensor: RudaTensor) -> tuple[int, int]:
 
 
 def _offset(tensor: RudaTensor) -> int:
-    return 0 if tensor.handle.root is None else tensor.handle.offset  # type: ignore[no-any-return]
+    return 0 if tensor.handle.root is None else tensor.handle.offset
 
 
 def _assign_node(base: RudaTensor, target: RudaTensor, value: RudaTensor) -> Node:

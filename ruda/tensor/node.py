@@ -53,6 +53,17 @@ class Node:
     )
 
     plan: Plan
+    x: Any
+    y: Any
+    z: Any
+    sx: Any
+    sy: Any
+    sz: Any
+    vx: Any
+    vy: Any
+    vz: Any
+    out: Any
+    vout: Any
 
     def edges(self) -> tuple[Any, ...]:
         """The nodes of the inputs, None where an input was not tracked."""

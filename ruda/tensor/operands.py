@@ -44,7 +44,8 @@ def as_scalar(value: Any) -> bool | int | float | complex | None:
     """The Python scalar that ``value`` means, or None when it is no scalar."""
     if isinstance(value, np.generic):
         value = value.item() if value.dtype.kind in "biufc" else float(value)
-    for cls in (bool, int, float, complex):
+    kinds: tuple[Any, ...] = (bool, int, float, complex)
+    for cls in kinds:
         if isinstance(value, cls):
             return value if value.__class__ is cls else cls(value)  # type: ignore[no-any-return]
     return None

@@ -23,6 +23,10 @@ from ruda.tensor.views import note, sharing
 if TYPE_CHECKING:
     from ruda.core.devices import Device
     from ruda.core.dtypes import DType
+    from ruda.tensor.attached import Attached
+else:
+    # The operators that become methods at import are declared in a generated stub.
+    Attached = object
 
 
 class Metadata(NamedTuple):
@@ -33,7 +37,7 @@ class Metadata(NamedTuple):
     offset: int = 0
 
 
-class RudaTensor:
+class RudaTensor(Attached):
     """An n-dimensional array on a device.
 
     ``RudaTensor(client, handle, metadata, dtype, qparams)`` is the checked constructor over memory
@@ -223,7 +227,7 @@ class RudaTensor:
 
     def item(self) -> bool | int | float | complex:
         """The value of a tensor of one element as a Python scalar."""
-        return host.item(self, "item")
+        return host.item(self, "item")  # type: ignore[no-any-return]
 
     def tolist(self) -> Any:
         """The values as nested lists of Python scalars."""
@@ -258,7 +262,7 @@ class RudaTensor:
         return (self[i] for i in range(self.spec.shape[0]))  # type: ignore[index]
 
     def __contains__(self, value: Any) -> bool:
-        return bool((self == value).any())  # type: ignore[attr-defined]
+        return bool((self == value).any())
 
     def __hash__(self) -> int:
         return id(self)
