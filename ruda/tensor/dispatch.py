@@ -1,25 +1,22 @@
-"""The hot path: from a call to a cached plan to a launch to a node.
+"""From a call to a cached plan: operators, their plans, and how a plan is made.
 
-Each operator owns one entry closure. The closure looks up the plan of the operands' interned
-specs; a miss runs the row's rules once. Everything out of the ordinary (Python scalars, tracing,
-autocast, ``out=``) leaves the closure for ``slow``.
+Each operator owns one entry closure (``entry.py``), which looks up the plan of the operands'
+interned specs; a miss runs the row's rules once, here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-from ruda.core.devices import client as client_of
 from ruda.core.dtypes import CATEGORY_NAMES, DType
-from ruda.core.errors import CaptureError, DeviceError, DTypeError, IntegerRangeError
-from ruda.core.mode import MODE, Mode
-from ruda.core.spec import Spec, spec_of
-from ruda.tensor.node import Node, Output
-from ruda.tensor.operands import operand
-from ruda.tensor.saving import saver
-from ruda.tensor.tensor import RudaTensor, wrap
-from ruda.tensor.views import register_view
+from ruda.core.errors import DeviceError, DTypeError
+from ruda.core.spec import Spec, spec_of, weak_spec
+from ruda.tensor.entry import entry
+from ruda.tensor.launch import execute, slow
+from ruda.tensor.saving import saver, wanted_by
+
+__all__ = ["OPS", "Op", "Plan", "clear_plans", "execute", "slow"]
 
 CAPACITY = 4096
 OPS: dict[str, Op] = {}
@@ -80,8 +77,9 @@ class Op:
         self.hot: dict[Any, Plan] = {}
         self.cold: dict[Any, Plan] = {}
         self._set_vjp(vjp)
-        self.save = saver(self)
-        self.call = _entry(self)
+        self.wanted = tuple(wanted_by(self, i) for i in range(len(args)))
+        self.save: Any = saver(self)
+        self.call = entry(self)
         OPS[name] = self
 
     def __repr__(self) -> str:
@@ -139,6 +137,19 @@ class Op:
             self.hot.clear()
         self.hot[key] = plan
         return plan
+
+    def miss_scalar(self, key: Any, x: Spec, kind: str) -> Plan:
+        """The plan of a tensor with a Python scalar of ``kind``, kept under ``key`` as well."""
+        return self.miss(key, (x, weak_spec(x.client, kind)))
+
+    def miss_scalar_left(self, key: Any, y: Spec, kind: str) -> Plan:
+        """As ``miss_scalar``, with the scalar on the left."""
+        return self.miss(key, (weak_spec(y.client, kind), y))
+
+    def dtype_of_operands(self, plan: Plan) -> tuple[Any, ...]:
+        """The dtype that each operand of ``plan`` is cast to; None leaves it as it is."""
+        wanted = plan.operand
+        return wanted if isinstance(wanted, tuple) else (wanted,) * len(plan.specs)
 
     def plan(self, specs: tuple[Spec, ...], attrs: tuple[Any, ...], client: Any = None) -> Plan:
         """Run the row's rules on ``specs`` and bind a kernel; raises the row's typed errors."""
@@ -207,208 +218,3 @@ def _limits(plan: Plan) -> tuple[int, int] | None:
         return None
     high = 2 ** (dtype.bits - (dtype.kind == "int")) - 1
     return (-high - 1 if dtype.kind == "int" else 0), high
-
-
-def execute(plan: Plan, handles: Sequence[Any], nodes: Sequence[Any], mode: Mode) -> Any:
-    """Launch ``plan`` (or hand it to the tracer), wrap the result and record it."""
-    op = plan.op
-    if mode.tracer is None:
-        result = plan.run(*handles)
-    elif op.kind == "dynamic":
-        hint = f"calling {op.name} outside of the compiled step, or its form with a fixed size"
-        raise CaptureError(op.name, "the shape of the result depends on values", hint=hint)
-    else:
-        result = mode.tracer.emit(plan, handles)
-    spec = plan.out
-    if spec is None:
-        spec, result = result
-    node = None
-    if mode.grad and plan.records and any(n is not None for n in nodes):
-        node = _record(plan, handles, nodes, result)
-    if not op.outs:
-        return wrap(spec, result, node)
-    return tuple(
-        wrap(s, h, None if node is None or not s.dtype.is_inexact else Output(node, i))
-        for i, (s, h) in enumerate(zip(spec, result, strict=True))
-    )
-
-
-def _record(plan: Plan, handles: Sequence[Any], nodes: Sequence[Any], result: Any) -> Node:
-    op, node = plan.op, Node()
-    node.plan = plan
-    versions = [getattr(h, "version", None) for h in handles]
-    if len(nodes) > 3:
-        node.x = tuple(nodes)
-        keeps = range(len(handles)) if op.saves_all else op.saves
-        node.sx = tuple(h if i in keeps else None for i, h in enumerate(handles))
-        node.vx = tuple(versions)
-    else:
-        for name, edge in zip("xyz", nodes, strict=False):
-            setattr(node, name, edge)
-        for i in range(len(nodes)) if op.saves_all else op.saves:
-            setattr(node, ("sx", "sy", "sz")[i], handles[i])
-            setattr(node, ("vx", "vy", "vz")[i], versions[i])
-    if op.keeps_out:
-        node.out = result
-        node.vout = tuple(h.version for h in result) if op.outs else result.version
-    return node
-
-
-def slow(
-    op: Op,
-    values: Sequence[Any],
-    attrs: tuple[Any, ...] = (),
-    out: Any = None,
-    foreign: Any = None,
-    client: Any = None,
-) -> Any:
-    """Any call: Python scalars, arrays, tracing, autocast and ``out=`` included.
-
-    ``client`` says where an operator without tensor operands runs.
-    """
-    mode = MODE.get()
-    if mode.cast is not None and op.cast is not None:
-        values = [_cast(op, v, mode.cast) for v in values]
-    if client is None:
-        tensors = (v.spec.client for v in values if v.__class__ is RudaTensor)
-        client = next(tensors, None) or client_of()
-    operands = [operand(op.name, v, client) for v in values]
-    if None in operands:
-        if foreign is NotImplemented:
-            return NotImplemented
-        bad = values[operands.index(None)]
-        hint = "ruda.asarray"
-        got, wanted = f"{bad!r:.60} of type {type(bad).__name__}", "a tensor, array or scalar"
-        raise DTypeError(op.name, "not an operand", got, wanted, hint)
-    specs, handles, nodes = zip(*operands, strict=True)
-    if op.kind == "view" and values[0].__class__ is not RudaTensor:
-        values = (wrap(specs[0], handles[0]), *values[1:])
-    plan = op.lookup(specs, attrs)
-    if plan.limits is not None:
-        _check_integers(plan, handles)
-    result = execute(plan, handles, nodes, mode)
-    if op.kind == "view":
-        register_view(values[0], result)
-    return result if out is None else out.assign(result)
-
-
-def _cast(op: Op, value: Any, low: DType) -> Any:
-    if value.__class__ is not RudaTensor:
-        return value
-    dtype = value.spec.dtype
-    if op.cast == "low" and dtype.name == "float32":
-        return value.astype(low)
-    if op.cast == "high" and dtype.is_half:
-        return value.astype("float32")
-    return value
-
-
-def _check_integers(plan: Plan, handles: Sequence[Any]) -> None:
-    low, high = plan.limits  # type: ignore[misc]
-    for spec, value in zip(plan.specs, handles, strict=True):
-        if spec.weak and value.__class__ is int and not low <= value <= high:
-            what = f"the Python integer does not fit {plan.operand}"
-            raise IntegerRangeError(plan.op.name, what, value, f"{low} to {high}")
-
-
-_new: Any = object.__new__
-
-
-def _entry(op: Op) -> Callable[..., Any]:
-    from_kind = {1: entry1, 2: entry2}.get(len(op.args))
-    if op.attrs or op.outs or from_kind is None or op.kind in ("view", "dynamic"):
-        call = entry_n(op)
-    else:
-        call = from_kind(op)
-    call.__name__ = call.__qualname__ = op.name
-    call.__doc__ = op.doc
-    return call
-
-
-def entry1(op: Op, foreign: Any = None) -> Callable[..., Any]:
-    """The closure of an operator of one tensor without attributes."""
-    find, mode_of, saves, save = op.hot.get, MODE.get, op.saves or op.keeps_out, op.save
-
-    def call(x: Any, /, out: Any = None) -> Any:
-        if x.__class__ is not RudaTensor or out is not None:
-            return slow(op, (x,), (), out, foreign)
-        plan = find(x.spec) or op.miss(x.spec, (x.spec,))
-        mode = mode_of()
-        if mode.special:
-            return slow(op, (x,))
-        hx, nx = x.handle, x.node
-        t = _new(RudaTensor)
-        t.spec = plan.out
-        t.handle = h = plan.run(hx)
-        t.qparams = None
-        if nx is None or not (mode.grad and plan.records):
-            t.node = None
-            return t
-        t.node = node = _new(Node)
-        node.plan = plan
-        node.x = nx
-        if saves:
-            save(node, hx, h)
-        return t
-
-    return call
-
-
-def entry2(op: Op, foreign: Any = None) -> Callable[..., Any]:
-    """The closure of an operator of two tensors without attributes."""
-    find, mode_of, saves, save = op.hot.get, MODE.get, op.saves or op.keeps_out, op.save
-
-    def call(x: Any, y: Any, /, out: Any = None) -> Any:
-        if x.__class__ is not RudaTensor or y.__class__ is not RudaTensor or out is not None:
-            return slow(op, (x, y), (), out, foreign)
-        key = (x.spec, y.spec)
-        plan = find(key) or op.miss(key, key)
-        mode = mode_of()
-        if mode.special:
-            return slow(op, (x, y))
-        hx, hy, nx, ny = x.handle, y.handle, x.node, y.node
-        t = _new(RudaTensor)
-        t.spec = plan.out
-        t.handle = h = plan.run(hx, hy)
-        t.qparams = None
-        if (nx is None and ny is None) or not (mode.grad and plan.records):
-            t.node = None
-            return t
-        t.node = node = _new(Node)
-        node.plan = plan
-        node.x = nx
-        node.y = ny
-        if saves:
-            save(node, hx, hy, h)
-        return t
-
-    return call
-
-
-def entry_n(op: Op) -> Callable[..., Any]:
-    """The closure of everything else: tensors first, then the attributes, all by position."""
-    arity = len(op.args)
-    if op.attrs[-1:] == ("device",) and op.kind in ("create", "random"):
-        # Such a row has scalars alone for operands: its device says where it runs.
-        return lambda *values: slow(
-            op, values[:arity], values[arity:], client=client_of(values[-1])
-        )
-
-    def call(*values: Any, out: Any = None) -> Any:
-        return slow(op, values[:arity], values[arity:], out)
-
-    return call
-
-
-def variadic(op: Op, values: Sequence[Any], attrs: tuple[Any, ...] = ()) -> Any:
-    """Call an operator whose number of tensors is open, such as concat."""
-    return slow(op, values, attrs)
-
-
-def reflected(op: Op) -> Callable[..., Any]:
-    """The method ``__rop__`` of a binary operator: operands swapped."""
-
-    def call(y: Any, x: Any, /) -> Any:
-        return slow(op, (x, y), foreign=NotImplemented)
-
-    return call

@@ -8,12 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ruda.tensor.dispatch import OPS, entry2, reflected
+from ruda.tensor.dispatch import OPS
+from ruda.tensor.entry import entry2, reflected
 from ruda.tensor.mutation import assign
 from ruda.tensor.tensor import RudaTensor
 
 UNARY = {"neg": "negative"}
-BINARY = {"add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide"}
+BINARY = {
+    "add": "add",
+    "sub": "subtract",
+    "mul": "multiply",
+    "truediv": "divide",
+    "matmul": "matmul",
+}
 COMPARISONS: dict[str, str] = {}
 
 # Functions whose first parameter is the tensor: the method has the function's own name.
@@ -44,7 +51,7 @@ def attach(functions: Mapping[str, Callable[..., Any]]) -> None:
         setattr(RudaTensor, f"__{dunder}__", entry2(op, NotImplemented))
         setattr(RudaTensor, f"__r{dunder}__", reflected(op))
         setattr(RudaTensor, f"__i{dunder}__", _in_place(op))
-    RudaTensor.assign = assign  # type: ignore[attr-defined]
+    RudaTensor.assign = assign  # type: ignore[method-assign, assignment]
 
 
 def _in_place(op: Any) -> Callable[..., Any]:
@@ -53,6 +60,6 @@ def _in_place(op: Any) -> Callable[..., Any]:
 
     def in_place(x: RudaTensor, y: Any) -> Any:
         result = call(x, y)
-        return result if result is NotImplemented else x.assign(result)  # type: ignore[attr-defined]
+        return result if result is NotImplemented else x.assign(result)
 
     return in_place

@@ -1,9 +1,20 @@
-"""How a recorded call stores the values that its vjps name: one small closure per pattern."""
+"""How a recorded call stores the values that its vjps name.
+
+An operand is kept only for the sake of a tracked input: ``mask * x`` keeps the mask for the
+gradient of ``x``, and not ``x`` for that of an untracked mask.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+
+
+def wanted_by(op: Any, i: int) -> tuple[bool, ...]:
+    """For each input, whether its vjp names argument ``i`` (a joint or absent vjp: all alike)."""
+    if op.vjp is None or op.joint:
+        return (i in op.saves or op.saves_all,) * len(op.args)
+    return tuple(op.args[i] in names for names in op.vjp_names)
 
 
 def saver(op: Any) -> Callable[..., None] | None:
@@ -13,7 +24,7 @@ def saver(op: Any) -> Callable[..., None] | None:
 
 
 def _saver1(op: Any) -> Callable[..., None]:
-    keeps_x, keeps_out = 0 in op.saves, op.keeps_out
+    keeps_x, keeps_out = 0 in op.saves or op.saves_all, op.keeps_out
 
     def save(node: Any, hx: Any, out: Any) -> None:
         if keeps_x:
@@ -27,13 +38,16 @@ def _saver1(op: Any) -> Callable[..., None]:
 
 
 def _saver2(op: Any) -> Callable[..., None]:
-    keeps_x, keeps_y, keeps_out = 0 in op.saves, 1 in op.saves, op.keeps_out
+    x_for_x, x_for_y = wanted_by(op, 0)
+    y_for_x, y_for_y = wanted_by(op, 1)
+    keeps_out = op.keeps_out
 
     def save(node: Any, hx: Any, hy: Any, out: Any) -> None:
-        if keeps_x:
+        nx, ny = node.x is not None, node.y is not None
+        if (x_for_x and nx) or (x_for_y and ny):
             node.sx = hx
             node.vx = hx.version
-        if keeps_y:
+        if (y_for_x and nx) or (y_for_y and ny):
             node.sy = hy
             node.vy = hy.version
         if keeps_out:

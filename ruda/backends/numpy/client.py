@@ -7,15 +7,16 @@ types in float32, row-major results) and returns the shortest closure that does 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
-from ruda.backends.numpy.memory import Handle, ViewHandle, strided, view_of
+from ruda.backends.numpy.memory import Handle, ViewHandle, handle_of, strided, view_of
 from ruda.core import config
 from ruda.core.devices import Device
-from ruda.core.dtypes import Defaults, DType, as_dtype, compute_of
+from ruda.core.dtypes import Defaults, as_dtype, compute_of
 from ruda.core.errors import ArgumentError, DTypeError, ShapeError
 from ruda.core.spec import Spec
 
@@ -23,7 +24,6 @@ from ruda.core.spec import Spec
 # errstate around each operator would cost more than dispatching it does.
 warnings.filterwarnings("ignore", category=RuntimeWarning, module=r"ruda\.")
 
-_new: Any = object.__new__
 _ELEMENTWISE = ("unary", "binary", "ternary")
 
 
@@ -59,7 +59,7 @@ class NumpyClient:
             array = array.astype(array.dtype.newbyteorder("="))
         if array.__class__ is not np.ndarray:
             array = np.asarray(array)
-        return tuple(s // size for s in array.strides), Handle(array)
+        return tuple(s // size for s in array.strides), handle_of(array)
 
     def view(self, handle: Any, spec: Spec, offset: int) -> Any:
         """``handle`` shown as ``spec`` says, after checking that it stays inside the memory."""
@@ -113,45 +113,34 @@ def _bind_view(plan: Any) -> Callable[..., Any]:
     return run
 
 
-def _compute_dtype(op: Any, dtype: DType) -> Any:
-    return dtype.numpy if op.exact else compute_of(dtype).numpy
-
-
-def _casts(op: Any, specs: tuple[Spec, ...], operand: Any) -> list[Any]:
-    """The NumPy dtype each operand is cast to, None where it already has it."""
-    wanted = operand if isinstance(operand, tuple) else (operand,) * len(specs)
-    out: list[Any] = []
-    for spec, dtype in zip(specs, wanted, strict=True):
-        if dtype is None:
-            out.append(None)
-            continue
-        target = _compute_dtype(op, dtype)
-        out.append(None if not spec.weak and spec.dtype.numpy == target else target)
-    return out
-
-
 def _bind_elementwise(plan: Any) -> Callable[..., Any]:
     op, specs, out = plan.op, plan.specs, plan.out
-    casts = _casts(op, specs, plan.operand)
-    plain = all(c is None for c in casts) and compute_of(out.dtype) is out.dtype
+    wanted = op.dtype_of_operands(plan)
+    plain = compute_of(out.dtype) is out.dtype and isinstance(op.numpy, np.ufunc)
     ordered = all(s.contiguous for s in specs)
-    if plain and ordered and isinstance(op.numpy, np.ufunc) and out.shape:
-        return _bind_ufunc(op.numpy, len(specs))
-    return _bind_general(plan)
+    fitting = all(s.weak or s.dtype is d for s, d in zip(specs, wanted, strict=True))
+    if not (plain and ordered and fitting and out.shape):
+        return _bind_general(plan)
+    weak = [s.weak for s in specs]
+    if weak == [False, True]:
+        return _bind_scalar(op.numpy, wanted[1].numpy, swapped=False)
+    if weak == [True, False]:
+        return _bind_scalar(op.numpy, wanted[0].numpy, swapped=True)
+    return _bind_general(plan) if any(weak) or len(specs) > 2 else _bind_ufunc(op.numpy, len(specs))
 
 
 def _bind_ufunc(f: Any, arity: int) -> Callable[..., Any]:
     """The hot closures: one NumPy call and one handle."""
 
     def run1(hx: Any) -> Any:
-        h = _new(Handle)
+        h = Handle()
         h.array = f(hx.array)
         h.version = 0
         h.views = None
         return h
 
     def run2(hx: Any, hy: Any) -> Any:
-        h = _new(Handle)
+        h = Handle()
         h.array = f(hx.array, hy.array)
         h.version = 0
         h.views = None
@@ -160,43 +149,104 @@ def _bind_ufunc(f: Any, arity: int) -> Callable[..., Any]:
     return run1 if arity == 1 else run2
 
 
+_SCALARS_KEPT = 32
+
+
+def _bind_scalar(f: Any, dtype: Any, swapped: bool) -> Callable[..., Any]:
+    """A ufunc of an array and a Python scalar; NumPy is quicker on a 0-d array, so some are kept.
+
+    Zero is not kept: 0.0 and -0.0 are one key of a dict and two different numbers.
+    """
+    kept: dict[Any, Any] = {}
+
+    def array_of(value: Any) -> Any:
+        array = np.asarray(value, dtype)
+        if value and len(kept) < _SCALARS_KEPT:
+            kept[value] = array
+        return array
+
+    def run(hx: Any, y: Any) -> Any:
+        v = kept.get(y)
+        if v is None:
+            v = array_of(y)
+        h = Handle()
+        h.array = f(hx.array, v)
+        h.version = 0
+        h.views = None
+        return h
+
+    def run_swapped(x: Any, hy: Any) -> Any:
+        v = kept.get(x)
+        if v is None:
+            v = array_of(x)
+        h = Handle()
+        h.array = f(v, hy.array)
+        h.version = 0
+        h.views = None
+        return h
+
+    return run_swapped if swapped else run
+
+
 def _bind_general(plan: Any) -> Callable[..., Any]:
+    """Any reference: operands cast as the plan says, the result made what the plan promises."""
     op, specs, out, attrs = plan.op, plan.specs, plan.out, plan.attrs
-    reference, casts = op.numpy, _casts(op, specs, plan.operand)
-    weak = [s.weak for s in specs]
-    dynamic = op.kind == "dynamic"
+    reference, several = op.numpy, plan.out.__class__ is tuple
+    casts = [
+        None if d is None else (d if op.exact else compute_of(d)).numpy
+        for d in op.dtype_of_operands(plan)
+    ]
+    fetches = [_fetch(s, c) for s, c in zip(specs, casts, strict=True)]
+    if op.kind == "dynamic":
+        return lambda *handles: reference(
+            *[fetch(h) for fetch, h in zip(fetches, handles, strict=True)], *attrs
+        )
+    if len(fetches) == 1 and not several:
+        fetch1 = fetches[0]
+
+        def run1(h: Any) -> Any:
+            x = fetch1(h)
+            return _settle(op, reference(x, *attrs), out, (x,))
+
+        return run1
 
     def run(*handles: Any) -> Any:
-        arrays = [_operand(h, w, cast) for h, w, cast in zip(handles, weak, casts, strict=True)]
+        arrays = [fetch(h) for fetch, h in zip(fetches, handles, strict=True)]
         result = reference(*arrays, *attrs)
-        if dynamic:
-            return result
-        if out.__class__ is tuple:
+        if several:
             return tuple(_settle(op, r, o, arrays) for r, o in zip(result, out, strict=True))
         return _settle(op, result, out, arrays)
 
     return run
 
 
-def _operand(handle: Any, weak: bool, cast: Any) -> Any:
-    if weak:
-        return handle if cast is None else np.asarray(handle, cast)
-    return handle.array if cast is None else handle.array.astype(cast)
+def _fetch(spec: Spec, cast: Any) -> Callable[[Any], Any]:
+    """From a handle to what the reference sees of it."""
+    if spec.weak:
+        return (lambda value: value) if cast is None else (lambda value: np.asarray(value, cast))
+    if cast is None or spec.dtype.numpy == cast:
+        return attrgetter("array")
+    return lambda h: h.array.astype(cast)
 
 
-def _settle(op: Any, result: Any, out: Spec, arrays: list[Any]) -> Handle:
+def _settle(op: Any, result: Any, out: Spec, arrays: Sequence[Any]) -> Handle:
     """``result`` as a fresh row-major array of the promised dtype and shape."""
-    array = np.asarray(result)
-    if array.dtype != out.dtype.numpy:
-        array = array.astype(out.dtype.numpy)
+    dtype = out.dtype.numpy
+    array = result if result.__class__ is np.ndarray else np.asarray(result)
+    if array.dtype is not dtype and array.dtype != dtype:
+        array = array.astype(dtype)
     if array.shape != out.shape:
         raise AssertionError(f"{op.name}: reference gave {array.shape}, rules say {out.shape}")
-    if not array.flags.c_contiguous or not array.flags.owndata:
+    if array.base is not None or not array.flags.c_contiguous:
         array = _own(array, arrays)
-    return Handle(array)
+    handle = Handle()
+    handle.array = array
+    handle.version = 0
+    handle.views = None
+    return handle
 
 
-def _own(array: Any, arrays: list[Any]) -> Any:
+def _own(array: Any, arrays: Sequence[Any]) -> Any:
     """Row-major and sharing no memory with an operand."""
     array = np.ascontiguousarray(array).reshape(array.shape)
     if any(a.__class__ is np.ndarray and np.may_share_memory(a, array) for a in arrays):

@@ -8,17 +8,29 @@ import numpy as np
 
 
 class Handle:
-    """The base handle of one tensor: its array, the count of in-place changes, its views."""
+    """The base handle of one tensor: its array, the count of in-place changes, its views.
+
+    Without an ``__init__``, because a call that runs none is the cheapest way to make an object;
+    ``handle_of`` fills the slots.
+    """
 
     __slots__ = ("__weakref__", "array", "version", "views")
 
     root = None
     offset = 0
 
-    def __init__(self, array: Any) -> None:
-        self.array = array
-        self.version = 0
-        self.views: list[Any] | None = None
+    array: Any
+    version: int
+    views: list[Any] | None
+
+
+def handle_of(array: Any) -> Handle:
+    """A base handle over ``array``."""
+    handle = Handle()
+    handle.array = array
+    handle.version = 0
+    handle.views = None
+    return handle
 
 
 class ViewHandle:

@@ -1,0 +1,133 @@
+"""One call, the general way: resolve the operands, find the plan, launch it, wrap, record.
+
+Python scalars, arrays, tracing, autocast and ``out=`` all come through here; the entry closures
+keep the common case for themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ruda.core.devices import client as client_of
+from ruda.core.dtypes import DType
+from ruda.core.errors import CaptureError, DTypeError, IntegerRangeError
+from ruda.core.mode import MODE, Mode
+from ruda.tensor.node import Node, Output
+from ruda.tensor.operands import operand
+from ruda.tensor.tensor import RudaTensor, wrap
+from ruda.tensor.views import register_view
+
+if TYPE_CHECKING:
+    from ruda.tensor.dispatch import Op, Plan
+
+
+def execute(plan: Plan, handles: Sequence[Any], nodes: Sequence[Any], mode: Mode) -> Any:
+    """Launch ``plan`` (or hand it to the tracer), wrap the result and record it."""
+    op = plan.op
+    if mode.tracer is None:
+        result = plan.run(*handles)
+    elif op.kind == "dynamic":
+        hint = f"calling {op.name} outside of the compiled step, or its form with a fixed size"
+        raise CaptureError(op.name, "the shape of the result depends on values", hint=hint)
+    else:
+        result = mode.tracer.emit(plan, handles)
+    spec = plan.out
+    if spec is None:
+        spec, result = result
+    node = None
+    if mode.grad and plan.records and any(n is not None for n in nodes):
+        node = record(plan, handles, nodes, result)
+    if not op.outs:
+        return wrap(spec, result, node)
+    return tuple(
+        wrap(s, h, None if node is None or not s.dtype.is_inexact else Output(node, i))
+        for i, (s, h) in enumerate(zip(spec, result, strict=True))
+    )
+
+
+def record(plan: Plan, handles: Sequence[Any], nodes: Sequence[Any], result: Any) -> Node:
+    """The node of one launch, with the values that the vjps of its tracked inputs name."""
+    op, node = plan.op, Node()
+    node.plan = plan
+    tracked = [edge is not None for edge in nodes]
+    keeps = [_kept(op, i, tracked) for i in range(len(nodes))]
+    if len(nodes) > 3:
+        node.x = tuple(nodes)
+        node.sx = tuple(h if k else None for h, k in zip(handles, keeps, strict=True))
+        node.vx = tuple(getattr(h, "version", None) for h in handles)
+    else:
+        for i, edge in enumerate(nodes):
+            setattr(node, "xyz"[i], edge)
+            if keeps[i]:
+                setattr(node, ("sx", "sy", "sz")[i], handles[i])
+                setattr(node, ("vx", "vy", "vz")[i], getattr(handles[i], "version", None))
+    if op.keeps_out:
+        node.out = result
+        node.vout = tuple(h.version for h in result) if op.outs else result.version
+    return node
+
+
+def _kept(op: Op, i: int, tracked: Sequence[bool]) -> bool:
+    """Whether the vjp of a tracked input names argument ``i``."""
+    if op.saves_all or op.joint or op.vjp is None:
+        return op.saves_all or i in op.saves
+    return any(w and t for w, t in zip(op.wanted[i], tracked, strict=True))
+
+
+def slow(
+    op: Op,
+    values: Sequence[Any],
+    attrs: tuple[Any, ...] = (),
+    out: Any = None,
+    foreign: Any = None,
+    client: Any = None,
+) -> Any:
+    """Any call: Python scalars, arrays, tracing, autocast and ``out=`` included.
+
+    ``client`` says where an operator without tensor operands runs.
+    """
+    mode = MODE.get()
+    if mode.cast is not None and op.cast is not None:
+        values = [_cast(op, v, mode.cast) for v in values]
+    if client is None:
+        tensors = (v.spec.client for v in values if v.__class__ is RudaTensor)
+        client = next(tensors, None) or client_of()
+    operands = [operand(op.name, v, client) for v in values]
+    if None in operands:
+        if foreign is NotImplemented:
+            return NotImplemented
+        bad = values[operands.index(None)]
+        hint = "ruda.asarray"
+        got, wanted = f"{bad!r:.60} of type {type(bad).__name__}", "a tensor, array or scalar"
+        raise DTypeError(op.name, "not an operand", got, wanted, hint)
+    specs, handles, nodes = zip(*operands, strict=True)
+    if op.kind == "view" and values[0].__class__ is not RudaTensor:
+        values = (wrap(specs[0], handles[0]), *values[1:])
+    plan = op.lookup(specs, attrs)
+    if plan.limits is not None:
+        check_integers(plan, handles)
+    result = execute(plan, handles, nodes, mode)
+    if op.kind == "view":
+        register_view(values[0], result)
+    return result if out is None else out.assign(result)
+
+
+def _cast(op: Op, value: Any, low: DType) -> Any:
+    if value.__class__ is not RudaTensor:
+        return value
+    dtype = value.spec.dtype
+    if op.cast == "low" and dtype.name == "float32":
+        return value.astype(low)
+    if op.cast == "high" and dtype.is_half:
+        return value.astype("float32")
+    return value
+
+
+def check_integers(plan: Plan, handles: Sequence[Any]) -> None:
+    """Raise ``IntegerRangeError`` for a Python integer that does not fit the operands' dtype."""
+    low, high = plan.limits  # type: ignore[misc]
+    for spec, value in zip(plan.specs, handles, strict=True):
+        if spec.weak and value.__class__ is int and not low <= value <= high:
+            what = f"the Python integer does not fit {plan.operand}"
+            raise IntegerRangeError(plan.op.name, what, value, f"{low} to {high}")
