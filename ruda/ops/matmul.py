@@ -44,7 +44,7 @@ def _multiplied(op: Any, specs: Specs, *_: Any) -> Shape:
 
 def adjoint(x: RudaTensor) -> RudaTensor:
     """``x [..., m, n]`` transposed and conjugated; a view when ``x`` is real."""
-    return conj(matrix_transpose(x))  # type: ignore[no-any-return]
+    return conj(matrix_transpose(x))
 
 
 def _x_cotangent(g: Any, y: Any, x_spec: Spec) -> Any:
@@ -123,8 +123,8 @@ def matmul(
     [21, 43]
     """
     if out_dtype is None:
-        return _matmul(x, y, out=out)  # type: ignore[no-any-return]
-    return _matmul_as(x, y, as_dtype(out_dtype, "matmul"), out=out)  # type: ignore[no-any-return]
+        return _matmul(x, y, out=out)
+    return _matmul_as(x, y, as_dtype(out_dtype, "matmul"), out=out)
 
 
 @composite
@@ -202,4 +202,4 @@ def outer(x: RudaTensor, y: RudaTensor, /) -> RudaTensor:
     """
     if x.ndim != 1 or y.ndim != 1:
         raise ShapeError("outer", "takes vectors", f"{x.shape} and {y.shape}", "[m] and [n]")
-    return expand_dims(x, 1) * y  # type: ignore[operator, no-any-return]
+    return expand_dims(x, 1) * y
