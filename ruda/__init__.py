@@ -50,8 +50,55 @@ from ruda.core.errors import (
     VersionError,
 )
 from ruda.core.mode import autocast, enable_grad, inference_mode, is_grad_enabled, no_grad
-from ruda.ops.arith import add, divide, multiply, negative, subtract
+from ruda.core.precision import explain_precision, precision
+from ruda.ops.arith import (
+    abs,
+    absolute,
+    add,
+    copysign,
+    divide,
+    floor_divide,
+    hypot,
+    maximum,
+    minimum,
+    multiply,
+    negative,
+    nextafter,
+    positive,
+    pow,
+    reciprocal,
+    remainder,
+    rsqrt,
+    sign,
+    sqrt,
+    square,
+    subtract,
+)
+from ruda.ops.bitwise import (
+    bitwise_and,
+    bitwise_invert,
+    bitwise_left_shift,
+    bitwise_or,
+    bitwise_right_shift,
+    bitwise_xor,
+)
 from ruda.ops.cast import astype, to
+from ruda.ops.compare import (
+    equal,
+    greater,
+    greater_equal,
+    isfinite,
+    isinf,
+    isnan,
+    less,
+    less_equal,
+    logical_and,
+    logical_not,
+    logical_or,
+    logical_xor,
+    not_equal,
+    signbit,
+)
 from ruda.ops.complexes import conj, imag, real
 from ruda.ops.create import (
     arange,
@@ -68,6 +115,21 @@ from ruda.ops.create import (
     zeros,
     zeros_like,
 )
+from ruda.ops.explog import (
+    exp,
+    exp2,
+    expm1,
+    log,
+    log1p,
+    log2,
+    log10,
+    log_sigmoid,
+    logaddexp,
+    logit,
+    sigmoid,
+    xlogy,
+)
+from ruda.ops.hyper import acosh, asinh, atanh, cosh, sinh, tanh
 from ruda.ops.matmul import matmul, tensordot, vecdot
 from ruda.ops.movement import (
     broadcast_arrays,
@@ -82,7 +144,12 @@ from ruda.ops.movement import (
     reshape,
     squeeze,
 )
-from ruda.ops.reduce import sum
+from ruda.ops.promotion import can_cast, result_type
+from ruda.ops.reduce import all, any, argmax, argmin, count_nonzero, max, min, prod, sum
+from ruda.ops.round import ceil, floor, round, trunc
+from ruda.ops.select import clip, where
+from ruda.ops.statistics import logsumexp, mean, std, var
+from ruda.ops.trig import acos, asin, atan, atan2, cos, sin, tan
 from ruda.tensor import methods as _methods
 from ruda.tensor.tensor import RudaTensor
 
@@ -93,7 +160,16 @@ _methods.attach(globals())
 
 # Loaded on first use: importing ruda stays light.
 _LAZY_MODULES = ("autodiff", "data", "fft", "linalg", "nn", "optim", "random", "store", "testing")
-_LAZY_NAMES: dict[str, str] = {}
+_LAZY_NAMES: dict[str, str] = {
+    "grad": "ruda.autodiff.api",
+    "value_and_grad": "ruda.autodiff.api",
+    "vjp": "ruda.autodiff.api",
+    "jvp": "ruda.autodiff.api",
+    "hessian": "ruda.autodiff.api",
+    "gradients": "ruda.autodiff.api",
+    "checkpoint": "ruda.autodiff.checkpoint",
+    "custom_op": "ruda.autodiff.custom",
+}
 
 
 def __getattr__(name: str) -> Any:

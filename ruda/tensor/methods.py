@@ -13,15 +13,30 @@ from ruda.tensor.entry import entry2, reflected
 from ruda.tensor.mutation import assign
 from ruda.tensor.tensor import RudaTensor
 
-UNARY = {"neg": "negative"}
+UNARY = {"neg": "negative", "pos": "positive", "abs": "abs", "invert": "bitwise_invert"}
 BINARY = {
     "add": "add",
     "sub": "subtract",
     "mul": "multiply",
     "truediv": "divide",
     "matmul": "matmul",
+    "floordiv": "floor_divide",
+    "mod": "remainder",
+    "pow": "pow",
+    "and": "bitwise_and",
+    "or": "bitwise_or",
+    "xor": "bitwise_xor",
+    "lshift": "bitwise_left_shift",
+    "rshift": "bitwise_right_shift",
 }
-COMPARISONS: dict[str, str] = {}
+COMPARISONS = {
+    "eq": "equal",
+    "ne": "not_equal",
+    "lt": "less",
+    "le": "less_equal",
+    "gt": "greater",
+    "ge": "greater_equal",
+}
 
 # Functions whose first parameter is the tensor: the method has the function's own name.
 METHODS = (
@@ -32,7 +47,19 @@ METHODS = (
     "flip",
     "reshape",
     "squeeze",
+    "all",
+    "any",
+    "argmax",
+    "argmin",
+    "count_nonzero",
+    "logsumexp",
+    "max",
+    "mean",
+    "min",
+    "prod",
+    "std",
     "sum",
+    "var",
     "to",
     "broadcast_to",
 )
