@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from ruda.core.errors import GradientError, VersionError
-from ruda.core.mode import recording
+from ruda.core.mode import MODE, recording, using
 from ruda.ops.movement import reshape
 from ruda.tensor.node import Leaf, Node, Output
 from ruda.tensor.tensor import RudaTensor, wrap
@@ -22,7 +22,11 @@ Walk: TypeAlias = Callable[..., None]
 
 def cotangents(node: Node, g: Any, needs: tuple[bool, ...], create_graph: bool, walk: Walk) -> Any:
     """One cotangent per input (None where there is none or none is needed)."""
-    op = node.plan.op
+    op, mode = node.plan.op, MODE.get()
+    if node.plan.precision != mode.precision:
+        # A product that was allowed to be fast going forward is so going back, and no other.
+        with using(mode.but(precision=node.plan.precision)):
+            return cotangents(node, g, needs, create_graph, walk)
     if op.vjp is None:
         return _through_body(node, g, needs, create_graph, walk)
     value = _Values(node, g, needs, create_graph)

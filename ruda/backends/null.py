@@ -5,7 +5,7 @@ Planning, tracing and mixing of devices can be tested with it on any machine.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ruda.core.devices import Device
@@ -30,6 +30,8 @@ class NullHandle:
 
 class NullClient:
     """A device that answers every plan with empty handles."""
+
+    precisions: Mapping[str, tuple[Any, ...]] = {}
 
     def __init__(self, device: Device) -> None:
         self.device = device

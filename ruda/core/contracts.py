@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -23,10 +23,14 @@ class Handle(Protocol):
 
 
 class Client(Protocol):
-    """One device: it owns memory, and turns an operator with given specs into a plan's ``run``."""
+    """One device: it owns memory, and turns an operator with given specs into a plan's ``run``.
+
+    ``precisions`` names, per setting of ``ruda.precision``, the faster values it has kernels for.
+    """
 
     device: Device
     defaults: Defaults
+    precisions: Mapping[str, tuple[Any, ...]]
 
     def bind(self, plan: Any) -> Callable[..., Any]:
         """A function from input handles to the output handle (or handles)."""
@@ -94,4 +98,20 @@ class Tracer(Protocol):
 
     def state_changed(self, owner: object, name: str, value: object) -> None:
         """Refuse or note an attribute set on a module, optimizer or schedule."""
+        ...
+
+
+class Recorder(Protocol):
+    """Watches a function that ``checkpoint`` runs, and the second run of it in backward."""
+
+    def recorded(self, node: Any) -> None:
+        """A node was built."""
+        ...
+
+    def draw(self, generator: Any) -> int:
+        """The draw number of the next random operator: the same in both runs."""
+        ...
+
+    def skips(self, target: Any) -> bool:
+        """Whether an assignment to ``target`` was already made by the first run."""
         ...

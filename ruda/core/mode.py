@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ContextDecorator, contextmanager
 from contextvars import ContextVar, Token
 from typing import TYPE_CHECKING, Any, Self
@@ -11,26 +11,41 @@ from ruda.core.dtypes import DType, as_dtype
 from ruda.core.errors import DTypeError
 
 if TYPE_CHECKING:
-    from ruda.core.contracts import Tracer
+    from ruda.core.contracts import Recorder, Tracer
+    from ruda.core.precision import Precision
 
 
 class Mode:
     """What the dispatcher reads once per call.
 
     ``grad``: record operators on the tape. ``cast``: the low dtype of ``autocast``, or None.
-    ``tracer``: who gets the launches instead of the device, or None. ``special`` says that one of
-    the last two is set, so that the hot path tests a single attribute.
+    ``tracer``: who gets the launches instead of the device, or None. ``recorder``: who is told of
+    nodes, draws and assignments while ``checkpoint`` runs a function, or None. ``precision``: the
+    faster arithmetic that is allowed, or None for IEEE everywhere. ``special`` says that one of
+    these four is set, so that the hot path tests a single attribute.
     """
 
-    __slots__ = ("cast", "grad", "special", "tracer")
+    __slots__ = ("cast", "grad", "precision", "recorder", "special", "tracer")
 
     def __init__(
-        self, grad: bool = True, cast: DType | None = None, tracer: Tracer | None = None
+        self,
+        grad: bool = True,
+        cast: DType | None = None,
+        tracer: Tracer | None = None,
+        recorder: Recorder | None = None,
+        precision: Precision | None = None,
     ) -> None:
         self.grad = grad
         self.cast = cast
         self.tracer = tracer
-        self.special = cast is not None or tracer is not None
+        self.recorder = recorder
+        self.precision = precision
+        self.special = any(part is not None for part in (cast, tracer, recorder, precision))
+
+    def but(self, **changes: Any) -> Mode:
+        """This mode with some fields changed."""
+        names = ("grad", "cast", "tracer", "recorder", "precision")
+        return Mode(**({name: getattr(self, name) for name in names} | changes))
 
 
 MODE: ContextVar[Mode] = ContextVar("ruda.mode", default=Mode())
@@ -47,49 +62,44 @@ def using(mode: Mode) -> Iterator[Mode]:
 
 
 def recording(grad: bool) -> AbstractContextManager[Mode]:
-    """Run the block with the tape on or off and without autocast: how backward runs vjps."""
+    """Run the block with the tape on or off, without autocast, in IEEE: how backward runs vjps."""
     return using(Mode(grad, None, MODE.get().tracer))
 
 
-class _ModeSwitch(ContextDecorator):
-    """A context manager and decorator that swaps the mode for the time of a block or call."""
+class ModeSwitch(ContextDecorator):
+    """A context manager and decorator that changes the mode for the time of a block or call."""
 
-    def __init__(self, grad: bool | None = None, cast: DType | None = None, *, casts: bool = False):
-        self._grad = grad
-        self._cast = cast
-        self._casts = casts
+    def __init__(self, change: Callable[[Mode], Mode]) -> None:
+        self._change = change
         self._tokens: list[Token[Mode]] = []
 
     def _recreate_cm(self) -> Self:
         # A decorated function may recurse or run in several threads: each call owns its tokens.
-        return type(self)(self._grad, self._cast, casts=self._casts)
+        return type(self)(self._change)
 
     def __enter__(self) -> None:
-        mode = MODE.get()
-        grad = mode.grad if self._grad is None else self._grad
-        cast = self._cast if self._casts else mode.cast
-        self._tokens.append(MODE.set(Mode(grad, cast, mode.tracer)))
+        self._tokens.append(MODE.set(self._change(MODE.get())))
 
     def __exit__(self, *_: object) -> None:
         MODE.reset(self._tokens.pop())
 
 
-def no_grad() -> _ModeSwitch:
+def no_grad() -> ModeSwitch:
     """Record nothing on the tape inside the block, or inside the decorated function."""
-    return _ModeSwitch(grad=False)
+    return ModeSwitch(lambda mode: mode.but(grad=False))
 
 
-def enable_grad() -> _ModeSwitch:
+def enable_grad() -> ModeSwitch:
     """Record again inside a ``no_grad`` block."""
-    return _ModeSwitch(grad=True)
+    return ModeSwitch(lambda mode: mode.but(grad=True))
 
 
-def inference_mode() -> _ModeSwitch:
+def inference_mode() -> ModeSwitch:
     """Run without a tape; the same as ``no_grad``, since an untracked operator builds no node."""
-    return _ModeSwitch(grad=False)
+    return ModeSwitch(lambda mode: mode.but(grad=False))
 
 
-def autocast(dtype: Any = "bfloat16", enabled: bool = True) -> _ModeSwitch:
+def autocast(dtype: Any = "bfloat16", enabled: bool = True) -> ModeSwitch:
     """Run matmuls, convolutions and attention in ``dtype``, norms and losses in float32.
 
     Which operators are lowered or raised is the ``cast`` column of the operator table. Raises
@@ -98,7 +108,7 @@ def autocast(dtype: Any = "bfloat16", enabled: bool = True) -> _ModeSwitch:
     low = as_dtype(dtype, "autocast")
     if not low.is_half:
         raise DTypeError("autocast", "not a half dtype", got=low, expected="float16 or bfloat16")
-    return _ModeSwitch(cast=low if enabled else None, casts=True)
+    return ModeSwitch(lambda mode: mode.but(cast=low if enabled else None))
 
 
 def is_grad_enabled() -> bool:

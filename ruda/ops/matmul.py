@@ -16,6 +16,7 @@ import numpy as np
 from ruda.core import dtypes
 from ruda.core.dtypes import NUMERIC, DType, as_dtype
 from ruda.core.errors import DTypeError, ShapeError
+from ruda.core.precision import precision as _precision
 from ruda.core.shapes import Shape, broadcast_shapes, index, normalize_axis
 from ruda.core.spec import Spec
 from ruda.ops import rules
@@ -109,19 +110,28 @@ _matmul_as = row(
 
 
 def matmul(
-    x: RudaTensor, y: RudaTensor, /, *, out: RudaTensor | None = None, out_dtype: Any = None
+    x: RudaTensor,
+    y: RudaTensor,
+    /,
+    *,
+    out: RudaTensor | None = None,
+    out_dtype: Any = None,
+    precision: str | None = None,
 ) -> RudaTensor:
     """Matrix product of ``x [..., m, k]`` and ``y [..., k, n]``: ``[..., m, n]``.
 
     Leading axes broadcast. A 1-d ``x`` is one row and a 1-d ``y`` one column, and that axis is not
     in the result. Any numeric dtypes, promoted; half types accumulate in float32 and are rounded
     once. ``out_dtype`` is the dtype of accumulation and result, of the same kind (int8 operands
-    with ``out_dtype="int32"``). Raises ``ShapeError`` where inner sizes differ or an operand is
-    0-d.
+    with ``out_dtype="int32"``). ``precision`` is ``ruda.precision(matmul=...)`` for this call:
+    ``"ieee"`` or ``"tf32"``. Raises ``ShapeError`` where inner sizes differ or an operand is 0-d.
 
     >>> matmul(ruda.asarray([[1, 2], [3, 4]]), ruda.asarray([1, 10])).tolist()
     [21, 43]
     """
+    if precision is not None:
+        with _precision(matmul=precision):
+            return matmul(x, y, out=out, out_dtype=out_dtype)
     if out_dtype is None:
         return _matmul(x, y, out=out)
     return _matmul_as(x, y, as_dtype(out_dtype, "matmul"), out=out)

@@ -11,6 +11,7 @@ from typing import Any
 
 from ruda.core.dtypes import CATEGORY_NAMES, DType
 from ruda.core.errors import DeviceError, DTypeError
+from ruda.core.precision import Precision
 from ruda.core.spec import Spec, spec_of, weak_spec
 from ruda.tensor.entry import entry
 from ruda.tensor.launch import execute, slow
@@ -28,10 +29,22 @@ class Plan:
     ``out`` is the spec of the output (a tuple for several outputs, None while it depends on
     values), ``operand`` the dtype that operands are cast to, ``records`` whether a node is worth
     building, ``limits`` the range of a Python integer among the operands, ``shares``
-    whether the output shows the memory of the first operand.
+    whether the output shows the memory of the first operand, ``precision`` the faster arithmetic
+    that a compute-bound operator may use (None: IEEE).
     """
 
-    __slots__ = ("attrs", "limits", "op", "operand", "out", "records", "run", "shares", "specs")
+    __slots__ = (
+        "attrs",
+        "limits",
+        "op",
+        "operand",
+        "out",
+        "precision",
+        "records",
+        "run",
+        "shares",
+        "specs",
+    )
 
     op: Op
     specs: tuple[Spec, ...]
@@ -42,6 +55,7 @@ class Plan:
     records: bool
     shares: bool
     limits: tuple[int, int] | None
+    precision: Precision | None
 
 
 class Op:
@@ -114,22 +128,36 @@ class Op:
         self.keeps_out = "out" in named or any(name in named for name in self.outs)
         self.differentiable = vjp is not None or self.body is not None
 
-    def lookup(self, specs: tuple[Spec, ...], attrs: tuple[Any, ...], client: Any = None) -> Plan:
+    def lookup(
+        self,
+        specs: tuple[Spec, ...],
+        attrs: tuple[Any, ...],
+        client: Any = None,
+        precision: Precision | None = None,
+    ) -> Plan:
         """The plan of ``specs`` and ``attrs``, made now if it is not cached."""
+        if precision is not None and self.bound == "compute":
+            key: Any = (precision, *specs, *attrs)
+            return self.hot.get(key) or self.miss(key, specs, attrs, client, precision)
         if attrs:
-            key: Any = (*specs, *attrs) if client is None else (client, *attrs)
+            key = (*specs, *attrs) if client is None else (client, *attrs)
         else:
             key = specs[0] if len(specs) == 1 else specs
         plan = self.hot.get(key)
         return self.miss(key, specs, attrs, client) if plan is None else plan
 
     def miss(
-        self, key: Any, specs: tuple[Spec, ...], attrs: tuple[Any, ...] = (), client: Any = None
+        self,
+        key: Any,
+        specs: tuple[Spec, ...],
+        attrs: tuple[Any, ...] = (),
+        client: Any = None,
+        precision: Precision | None = None,
     ) -> Plan:
         """Bring a plan back from the cold cache or make it; a full hot cache turns cold."""
         plan = self.cold.pop(key, None)
         if plan is None:
-            plan = self.plan(specs, attrs, client)
+            plan = self.plan(specs, attrs, client, precision)
         if len(self.hot) >= CAPACITY:
             # In place, because the entry closure holds on to this very dict.
             self.cold.clear()
@@ -151,11 +179,17 @@ class Op:
         wanted = plan.operand
         return wanted if isinstance(wanted, tuple) else (wanted,) * len(plan.specs)
 
-    def plan(self, specs: tuple[Spec, ...], attrs: tuple[Any, ...], client: Any = None) -> Plan:
+    def plan(
+        self,
+        specs: tuple[Spec, ...],
+        attrs: tuple[Any, ...],
+        client: Any = None,
+        precision: Precision | None = None,
+    ) -> Plan:
         """Run the row's rules on ``specs`` and bind a kernel; raises the row's typed errors."""
         client = self._check(specs) if client is None else client
         plan = Plan()
-        plan.op, plan.specs, plan.attrs = self, specs, attrs
+        plan.op, plan.specs, plan.attrs, plan.precision = self, specs, attrs, precision
         plan.operand, out_dtype = self.dtype(self, specs, *attrs)  # type: ignore[misc]
         shape = self.shape(self, specs, *attrs)  # type: ignore[misc]
         plan.out = _out_specs(client, self, shape, out_dtype)

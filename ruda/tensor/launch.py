@@ -38,6 +38,8 @@ def execute(plan: Plan, handles: Sequence[Any], nodes: Sequence[Any], mode: Mode
     node = None
     if mode.grad and plan.records and any(n is not None for n in nodes):
         node = record(plan, handles, nodes, result)
+        if mode.recorder is not None:
+            mode.recorder.recorded(node)
     if not op.outs:
         return wrap(spec, result, node)
     return tuple(
@@ -104,7 +106,7 @@ def slow(
     specs, handles, nodes = zip(*operands, strict=True)
     if op.kind == "view" and values[0].__class__ is not RudaTensor:
         values = (wrap(specs[0], handles[0]), *values[1:])
-    plan = op.lookup(specs, attrs)
+    plan = op.lookup(specs, attrs, precision=mode.precision)
     if plan.limits is not None:
         check_integers(plan, handles)
     result = execute(plan, handles, nodes, mode)

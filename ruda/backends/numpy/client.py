@@ -7,7 +7,7 @@ types in float32, row-major results) and returns the shortest closure that does 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -29,6 +29,8 @@ _ELEMENTWISE = ("unary", "binary", "ternary")
 
 class NumpyClient:
     """The one client of the CPU."""
+
+    precisions: Mapping[str, tuple[Any, ...]] = {}
 
     def __init__(self, device: Device) -> None:
         self.device = device
