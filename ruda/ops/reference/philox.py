@@ -18,6 +18,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ruda.core.errors import ArgumentError
+
 Words = NDArray[np.uint32]
 Wide = NDArray[np.uint64]
 
@@ -54,7 +56,7 @@ class Opening(NamedTuple):
 def words(seed: int, draw: int, n: int, attempt: int = 0, start_block: int = 0) -> Words:
     """The first n words of a draw, counted from block start_block; uint32 [n].
 
-    Raises ValueError when a part of the counter does not fit its bits.
+    Raises ArgumentError when a part of the counter does not fit its bits.
 
     >>> [hex(w) for w in words(seed=0, draw=0, n=4)]
     ['0x6627e8d5', '0xe169c58d', '0xbc57ac4c', '0x9b00dbd8']
@@ -123,7 +125,7 @@ def words_of(seed: int, draw: int, elements: Wide, width: int, attempt: int) -> 
 
 
 def check_counter(seed: int, draw: int, attempt: int, start_block: int, blocks: int) -> None:
-    """Raise ValueError unless each part of the key and the counter fits its bits."""
+    """Raise ArgumentError unless each part of the key and the counter fits its bits."""
     parts = (
         ("seed", seed, SEED_BITS),
         ("draw number", draw, DRAW_BITS),
@@ -133,10 +135,8 @@ def check_counter(seed: int, draw: int, attempt: int, start_block: int, blocks: 
     )
     for name, value, bits in parts:
         if not 0 <= value < 1 << bits:
-            raise ValueError(
-                f"philox: the {name} does not fit its field. Got {value}. "
-                f"Expected an integer from 0 to 2**{bits} - 1."
-            )
+            expected = f"an integer from 0 to 2**{bits} - 1"
+            raise ArgumentError("philox", f"the {name} does not fit its field", value, expected)
 
 
 def _round_keys(seed: int) -> list[tuple[int, int]]:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
+from ruda.core.errors import ArgumentError
 from ruda.ops.reference import random_checks as checks
 from ruda.ops.reference.draws import (
     Array,
@@ -44,8 +45,8 @@ def uniform(
 
     u has 24 bits (53 for float64). Held: clipped to the least number of the dtype not below low
     and the greatest one below high, before the rounding to a half dtype, so high never comes out.
-    Element e takes word e (words 2e, 2e + 1 for float64). Raises ValueError unless low < high and
-    the interval fits the dtype.
+    Element e takes word e (words 2e, 2e + 1 for float64). Raises ArgumentError unless low < high
+    and the interval fits the dtype.
 
     >>> uniform(seed=0, draw=0, shape=(2,)).tolist()
     [0.3990464210510254, 0.8805201649665833]
@@ -84,7 +85,7 @@ def normal(
     Numbers (v0, v1) are words (2p, 2p + 1), or 64-bit pairs of words for float64; elements 2p and
     2p + 1 are r cos a and r sin a with r = sqrt(-2 ln u), u = (v0 + 1/2) / 2**bits rounded, and
     a = 2 pi times the unit number of v1. A block therefore makes 4 elements, or 2 for float64.
-    Raises ValueError unless mean is finite and std finite and at least 0.
+    Raises ArgumentError unless mean is finite and std finite and at least 0.
     """
     target = checks.check_float_dtype("normal", dtype)
     real = compute_dtype(target)
@@ -109,7 +110,7 @@ def exponential(
 ) -> Array:
     """Exponential with mean `scale`: -ln(1 - u) * scale, u the unit number of the element.
 
-    Raises ValueError unless scale is finite and positive.
+    Raises ArgumentError unless scale is finite and positive.
     """
     target = checks.check_float_dtype("exponential", dtype)
     real = compute_dtype(target)
@@ -138,8 +139,8 @@ def truncated_normal(
 ) -> Array:
     """Normal conditioned on [low, high], by rejection (Robert, 1995), exact far into the tails.
 
-    An element owns two numbers per attempt. Infinite bounds are allowed. Raises ValueError unless
-    low < high, mean is finite and std finite and positive.
+    An element owns two numbers per attempt. Infinite bounds are allowed. Raises ArgumentError
+    unless low < high, mean is finite and std finite and positive.
     """
     target = checks.check_float_dtype("truncated_normal", dtype)
     real = compute_dtype(target)
@@ -167,7 +168,7 @@ def gamma(
 
     An element owns four numbers per attempt: two for the normal, one for the test, and one that
     lowers a draw from concentration + 1 by u ** (1 / concentration) where concentration < 1
-    (tiny ones underflow to 0). Raises ValueError unless
+    (tiny ones underflow to 0). Raises ArgumentError unless
     concentration and scale are finite and positive.
     """
     target = checks.check_float_dtype("gamma", dtype)
@@ -206,10 +207,8 @@ def _inside(
     if float(greatest) > high or (float(greatest) == high and not closed):
         greatest = np.nextafter(greatest, -infinity)
     if not -math.inf < float(greatest) >= float(least) < math.inf:
-        raise ValueError(
-            f"{op}: the interval holds no finite number of {dtype.name}. "
-            f"Got low={low}, high={high}. Try a wider dtype."
-        )
+        what = f"the interval holds no finite number of {dtype.name}"
+        raise ArgumentError(op, what, f"low={low}, high={high}", hint="a wider dtype")
     return real(least), real(greatest)
 
 

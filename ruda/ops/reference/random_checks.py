@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from ruda.core.errors import ArgumentError, ShapeError
+
 FLOAT_NAMES = ("float16", "bfloat16", "float32", "float64")
 
 
@@ -20,10 +22,8 @@ def check_float_dtype(op: str, dtype: DTypeLike) -> np.dtype[Any]:
     """The dtype as NumPy knows it, if random floats exist in it."""
     found = np.dtype(dtype)
     if found.name not in FLOAT_NAMES:
-        raise ValueError(
-            f"{op}: no random numbers in this dtype. Got {found.name}. "
-            f"Expected one of {', '.join(FLOAT_NAMES)}."
-        )
+        expected = f"one of {', '.join(FLOAT_NAMES)}"
+        raise ArgumentError(op, "no random numbers in this dtype", found.name, expected)
     return found
 
 
@@ -31,10 +31,9 @@ def check_finite(op: str, real: np.dtype[Any], **values: float) -> None:
     """Each value is finite in the compute dtype."""
     for name, value in values.items():
         if not abs(value) <= largest(real):
-            raise ValueError(
-                f"{op}: {name} is not finite in {real.name}. Got {name}={value}. "
-                f"Expected a number within {largest(real):.3g}."
-            )
+            expected = f"a number within {largest(real):.3g}"
+            what = f"{name} is not finite in {real.name}"
+            raise ArgumentError(op, what, f"{name}={value}", expected)
 
 
 def check_scale(op: str, real: np.dtype[Any], name: str, value: float, zero: bool = False) -> None:
@@ -42,17 +41,14 @@ def check_scale(op: str, real: np.dtype[Any], name: str, value: float, zero: boo
     check_finite(op, real, **{name: value})
     if value < 0 or (value == 0 and not zero):
         bound = "at least 0" if zero else "above 0"
-        raise ValueError(
-            f"{op}: {name} is no width. Got {name}={value}. Expected a number {bound}."
-        )
+        raise ArgumentError(op, f"{name} is no width", f"{name}={value}", f"a number {bound}")
 
 
 def check_interval(op: str, low: float, high: float) -> None:
     """low < high, neither of them NaN."""
     if not low < high:
-        raise ValueError(
-            f"{op}: the interval is empty. Got low={low}, high={high}. Expected low < high."
-        )
+        got = f"low={low}, high={high}"
+        raise ArgumentError(op, "the interval is empty", got, "low < high")
 
 
 def check_uniform(low: float, high: float, real: np.dtype[Any]) -> None:
@@ -71,19 +67,17 @@ def check_truncation(mean: float, std: float, low: float, high: float, real: np.
         check_span("truncated_normal", low, high, real)
     distance = max((low - mean) / std, (mean - high) / std)
     if distance == math.inf:
-        raise ValueError(
-            f"truncated_normal: the interval is infinitely far from the mean. Got mean={mean}, "
-            f"std={std}, low={low}, high={high}. Try a larger std."
-        )
+        what = "the interval is infinitely far from the mean"
+        got = f"mean={mean}, std={std}, low={low}, high={high}"
+        raise ArgumentError("truncated_normal", what, got, hint="a larger std")
 
 
 def check_span(op: str, low: float, high: float, real: np.dtype[Any]) -> None:
     """high - low is finite in the compute dtype."""
     if not high - low <= largest(real):
-        raise ValueError(
-            f"{op}: the interval is too long for {real.name}. Got low={low}, high={high}. "
-            f"Expected high - low within {largest(real):.3g}. Try a wider dtype."
-        )
+        what = f"the interval is too long for {real.name}"
+        expected = f"high - low within {largest(real):.3g}"
+        raise ArgumentError(op, what, f"low={low}, high={high}", expected, "a wider dtype")
 
 
 def check_probability(op: str, name: str, p: ArrayLike) -> NDArray[np.float64]:
@@ -91,10 +85,8 @@ def check_probability(op: str, name: str, p: ArrayLike) -> NDArray[np.float64]:
     found = np.asarray(p).astype(np.float64)
     bad = ~((found >= 0) & (found <= 1))
     if bad.any():
-        raise ValueError(
-            f"{op}: {name} is no probability. Got {name}={found[bad].flat[0]}. "
-            "Expected 0 <= p <= 1."
-        )
+        got = f"{name}={found[bad].flat[0]}"
+        raise ArgumentError(op, f"{name} is no probability", got, "0 <= p <= 1")
     return found
 
 
@@ -105,10 +97,8 @@ def check_concentration(
     found = np.asarray(concentration).astype(np.float64)
     bad = ~((found > 0) & (found <= largest(real)))
     if bad.any():
-        raise ValueError(
-            f"{op}: concentration out of its domain. Got concentration={found[bad].flat[0]}. "
-            "Expected finite numbers above 0."
-        )
+        got = f"concentration={found[bad].flat[0]}"
+        raise ArgumentError(op, "concentration out of its domain", got, "finite numbers above 0")
     return found
 
 
@@ -118,38 +108,32 @@ def check_broadcast(op: str, name: str, got: tuple[int, ...], shape: tuple[int, 
         mine in (1, theirs) for mine, theirs in zip(reversed(got), reversed(shape), strict=False)
     )
     if not fits:
-        raise ValueError(
-            f"{op}: {name} does not broadcast to the output. Got {name} of shape {got} for "
-            f"shape {shape}. Try giving shape={np.broadcast_shapes(got, (1,) * len(shape))}."
-        )
+        what = f"{name} does not broadcast to the output"
+        hint = f"giving shape={np.broadcast_shapes(got, (1,) * len(shape))}"
+        raise ShapeError(op, what, f"{name} of shape {got} for shape {shape}", hint=hint)
 
 
 def check_integers(low: int, high: int, dtype: DTypeLike) -> np.dtype[Any]:
     """low < high with [low, high) inside an integer dtype, which is returned."""
     found = np.dtype(dtype)
     if found.kind not in "iu":
-        raise ValueError(
-            f"integers: not an integer dtype. Got {found.name}. Expected int8 to int64 or uint8 "
-            "to uint64."
-        )
+        expected = "int8 to int64 or uint8 to uint64"
+        raise ArgumentError("integers", "not an integer dtype", found.name, expected)
     check_interval("integers", low, high)
     bounds = np.iinfo(found)
     least, most = int(bounds.min), int(bounds.max)
     if low < least or high > most + 1:
-        raise ValueError(
-            f"integers: the range leaves {found.name}. Got low={low}, high={high}. "
-            f"Expected {least} <= low < high <= {most + 1}."
-        )
+        what, expected = f"the range leaves {found.name}", f"{least} <= low < high <= {most + 1}"
+        raise ArgumentError("integers", what, f"low={low}, high={high}", expected)
     return found
 
 
 def check_weights(weights: NDArray[Any], samples: int, logits: bool, replacement: bool) -> None:
     """Rows of probabilities or logits from which `samples` indices can be drawn."""
     if weights.ndim == 0 or weights.shape[-1] == 0 or samples < 0:
-        raise ValueError(
-            f"categorical: nothing to draw from. Got weights of shape {weights.shape}, "
-            f"samples={samples}. Expected weights [..., K] with K > 0 and samples >= 0."
-        )
+        got = f"weights of shape {weights.shape}, samples={samples}"
+        expected = "weights [..., K] with K > 0 and samples >= 0"
+        raise ShapeError("categorical", "nothing to draw from", got, expected)
     check_float_dtype("categorical", weights.dtype)
     kind = "logits" if logits else "probabilities"
     possible = weights > -np.inf if logits else weights > 0
@@ -158,11 +142,10 @@ def check_weights(weights: NDArray[Any], samples: int, logits: bool, replacement
         bad |= weights < 0
     if bad.any():
         rule = "numbers below inf" if logits else "finite numbers of at least 0"
-        raise ValueError(f"categorical: bad {kind}. Got {weights[bad][0]}. Expected {rule}.")
+        raise ArgumentError("categorical", f"bad {kind}", weights[bad][0], rule)
     least = possible.sum(axis=-1).min() if weights.size else weights.shape[-1]
     need = min(samples, 1) if replacement else samples
     if least < need:
-        raise ValueError(
-            f"categorical: too few possible categories in a row. Got {least} for {samples} samples "
-            f"with replacement={replacement}. Expected at least {need}."
-        )
+        what = "too few possible categories in a row"
+        got = f"{least} for {samples} samples with replacement={replacement}"
+        raise ArgumentError("categorical", what, got, f"at least {need}")

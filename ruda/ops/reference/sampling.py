@@ -39,7 +39,7 @@ _HALF = np.uint64(32)
 def bernoulli(seed: int, draw: int, shape: Shape, p: ArrayLike) -> Mask:
     """True with probability p: word e < round(p * 2**32); p broadcasts to the shape.
 
-    Raises ValueError unless 0 <= p <= 1.
+    Raises ArgumentError unless 0 <= p <= 1.
 
     >>> bernoulli(seed=0, draw=0, shape=(4,), p=0.5).tolist()
     [True, False, False, False]
@@ -56,7 +56,7 @@ def bernoulli(seed: int, draw: int, shape: Shape, p: ArrayLike) -> Mask:
 def dropout_mask(seed: int, draw: int, shape: Shape, p: float) -> Mask:
     """The keep mask of dropout: False with probability p, whatever dtype it will be applied to.
 
-    Element e is kept when word e >= round(p * 2**32). Raises ValueError unless 0 <= p <= 1.
+    Element e is kept when word e >= round(p * 2**32). Raises ArgumentError unless 0 <= p <= 1.
     """
     drop = float(checks.check_probability("dropout", "p", p).reshape(()))
     mask = _below(seed, draw, shape, round(drop * 2**32))
@@ -69,7 +69,7 @@ def integers(
     """Uniform integers in [low, high) without bias (Lemire, 2019: multiply, shift, reject).
 
     A range of up to 2**32 takes one word an element, a wider one two words, the first low, whatever
-    the dtype. Raises ValueError unless low < high and [low, high) lies inside the dtype.
+    the dtype. Raises ArgumentError unless low < high and [low, high) lies inside the dtype.
 
     >>> integers(seed=0, draw=0, shape=(4,), low=-3, high=3).tolist()
     [-1, 2, 1, 0]
@@ -105,7 +105,7 @@ def categorical(
     weights: probabilities that need not sum to 1, or logits. With replacement the float64
     cumulative sum is searched, two words a sample; without, the Gumbel top-k trick ranks the
     categories in the order drawn, one number a category, ties to the lower index. An impossible
-    category never comes out. Raises ValueError for NaN, negative or infinite weights, and for a
+    category never comes out. Raises ArgumentError for NaN, negative or infinite weights, and for a
     row with fewer possible categories than it must give.
     """
     checks.check_weights(weights, samples, logits, replacement)
