@@ -80,3 +80,20 @@ def unchanged(op: Any, specs: Specs, *_: Any) -> tuple[Any, Any]:
 def boolean(op: Any, specs: Specs, *_: Any) -> tuple[Any, Any]:
     """The operands are not cast; the output is bool."""
     return None, dtypes.bool_
+
+
+def accumulated(op: Any, specs: Specs, dtype: DType | None) -> tuple[Any, Any]:
+    """What sums and products are kept in: ``dtype``, else 64 bits for integers narrower than that.
+
+    The reference widens integers while it adds, which saves a wider copy of the operand.
+    """
+    source = specs[0].dtype
+    wide = {"bool": dtypes.int64, "int": dtypes.int64, "uint": dtypes.uint64}.get(source.kind)
+    if dtype is None or dtype is wide:
+        return (source, source) if wide is None else (None, wide)
+    if dtype not in dtypes.NUMERIC:
+        raise DTypeError(op.name, "cannot accumulate in", dtype, "a numeric dtype")
+    if source.kind == "complex" and dtype.kind != "complex":
+        hint = "real(x) or imag(x)"
+        raise DTypeError(op.name, "would drop the imaginary part", source, dtype, hint)
+    return dtype, dtype
