@@ -49,7 +49,9 @@ def precision(
     matmul: ieee (tf32 is allowed; cpu has no such arithmetic)
     """
     given = (matmul, conv, rnn, half_reduction, fp16_accumulate)
-    changes = {n: v for n, v in zip(Precision._fields, given, strict=True) if v is not None}
+    changes: dict[str, Any] = {
+        n: v for n, v in zip(Precision._fields, given, strict=True) if v is not None
+    }
     for name, value in changes.items():
         _check(name, value)
 

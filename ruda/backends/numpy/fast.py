@@ -1,0 +1,85 @@
+"""Overrides of NumPy references that a measurement asked for; all else runs the reference.
+
+Each takes a plan and returns its ``run``, or None to leave the plan to the reference.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ruda.backends.numpy.memory import Handle, handle_of
+from ruda.core.dtypes import DType
+from ruda.core.shapes import reshape_strides
+from ruda.core.spec import Spec
+
+
+def bind_matmul(plan: Any) -> Callable[..., Any] | None:
+    """One BLAS call without a pass beside it.
+
+    BLAS reads transposed operands where they lie. A matrix shared by a batch is one product of
+    all rows: 1.1 ms against 1.3 for ``[32, 64, 256] @ [256, 256]`` in float32 on two cores.
+    """
+    x, y = plan.specs
+    if x.weak or y.weak or not plan.out.shape:
+        return None
+    if plan.operand.is_integer:
+        return _bind_whole(plan.out, x, y)
+    if not x.dtype is y.dtype is plan.operand is plan.out.dtype or x.dtype.is_half:
+        return None
+    rows = math.prod(x.shape[:-1])
+    if rows and x.ndim > 2 and y.ndim == 2:
+        flat = (rows, x.shape[-1])
+        if reshape_strides(x.shape, x.strides, flat) is not None:
+            return _bind_rows(plan.out, flat)
+    return _multiply
+
+
+def _multiply(hx: Any, hy: Any) -> Any:
+    h = Handle()
+    h.array = np.matmul(hx.array, hy.array)
+    h.version = 0
+    h.views = None
+    return h
+
+
+def _bind_rows(out: Spec, flat: tuple[int, int]) -> Callable[..., Any]:
+    shape, dtype, n = out.shape, out.dtype.numpy, out.shape[-1]
+
+    def run(hx: Any, hy: Any) -> Any:
+        array = np.empty(shape, dtype)
+        np.matmul(hx.array.reshape(flat), hy.array, out=array.reshape(flat[0], n))
+        return handle_of(array)
+
+    return run
+
+
+def _largest(dtype: DType) -> int:
+    return 1 << (dtype.bits - (dtype.kind == "int"))
+
+
+def _bind_whole(out: Spec, x: Spec, y: Spec) -> Callable[..., Any] | None:
+    """Narrow integers through floating BLAS while every sum is exact; the result wraps as always.
+
+    256 x 256 of int8 into int32: 0.2 ms in float32 and 0.4 in float64 against 12 for NumPy's loop.
+    """
+    largest = x.shape[-1] * _largest(x.dtype) * _largest(y.dtype)
+    if largest > 2**53:
+        return None
+    exact = np.float32 if largest <= 2**24 else np.float64
+    dtype = out.dtype.numpy
+
+    def run(hx: Any, hy: Any) -> Any:
+        array = np.matmul(hx.array.astype(exact), hy.array.astype(exact))
+        return handle_of(array.astype(np.int64).astype(dtype))
+
+    return run
+
+
+FAST: dict[str, Callable[[Any], Callable[..., Any] | None]] = {
+    "matmul": bind_matmul,
+    "matmul_as": bind_matmul,
+}
