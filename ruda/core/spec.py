@@ -108,6 +108,19 @@ def weak_spec(client: Client, kind: str) -> Spec:
     return spec_of(client, (), _WEAK_DTYPES[kind], weak=True)
 
 
+_ABSENT = "absent"
+
+
+def absent_spec(client: Client) -> Spec:
+    """The spec of an optional operand that is not given: weak, with None for its handle."""
+    return spec_of(client, (), dtypes.bool_, scheme=_ABSENT, weak=True)
+
+
+def is_absent(spec: Spec) -> bool:
+    """Whether ``spec`` stands for an optional operand that is not given."""
+    return spec.scheme is _ABSENT
+
+
 def promote_specs(specs: tuple[Spec, ...]) -> DType:
     """The dtype that the operands ``specs`` meet in; weak scalars give way to tensors.
 

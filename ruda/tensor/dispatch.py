@@ -59,7 +59,11 @@ class Plan:
 
 
 class Op:
-    """One row of the operator table, with its plan caches and its entry closure ``call``."""
+    """One row of the operator table, with its plan caches and its entry closure ``call``.
+
+    ``optional`` names the arguments that may be None (rules see ``is_absent`` specs, references
+    None); ``dtype_error`` is what a dtype outside of ``accepts`` raises.
+    """
 
     def __init__(
         self,
@@ -82,12 +86,15 @@ class Op:
         bound: str = "memory",
         doc: str = "",
         exact: bool = False,
+        optional: tuple[str, ...] = (),
+        dtype_error: type[DTypeError] = DTypeError,
     ) -> None:
         self.name, self.kind, self.grade = name, kind, grade
         self.args, self.attrs, self.outs = args, attrs, outs
         self.shape, self.dtype, self.numpy, self.expr = shape, dtype, numpy, expr
         self.accepts, self.domain, self.cast, self.bound = accepts, domain, cast, bound
         self.body, self.doc, self.exact = body, doc, exact
+        self.optional, self.dtype_error = optional, dtype_error
         self.hot: dict[Any, Plan] = {}
         self.cold: dict[Any, Plan] = {}
         self._set_vjp(vjp)
@@ -126,6 +133,7 @@ class Op:
         self.saves = tuple(i for i, arg in enumerate(self.args) if arg in named)
         self.saves_all = "xs" in named
         self.keeps_out = "out" in named or any(name in named for name in self.outs)
+        self.kept_outs = tuple(name in named for name in self.outs)
         self.differentiable = vjp is not None or self.body is not None
 
     def lookup(
@@ -209,7 +217,7 @@ class Op:
             if self.accepts and spec.dtype not in self.accepts and not spec.weak:
                 wanted = CATEGORY_NAMES.get(self.accepts, "one of " + str(self.accepts))
                 hint = "casting with astype"
-                raise DTypeError(
+                raise self.dtype_error(
                     self.name, "dtype not supported", spec.dtype, wanted + " dtype", hint
                 )
         return client

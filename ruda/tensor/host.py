@@ -97,3 +97,13 @@ def text(tensor: Any) -> str:
     if tensor.node is not None:
         facts.append("requires_grad=True")
     return f"tensor({', '.join([body, *facts])})"
+
+
+def draw_number(generator: Any) -> Any:
+    """The number of the next draw of ``generator``, which every random operator asks for here.
+
+    A trace gives a value that each replay renews, ``checkpoint`` the same number in both runs.
+    """
+    mode = MODE.get()
+    source = mode.recorder if mode.recorder is not None else mode.tracer
+    return generator.advance(1) if source is None else source.draw(generator)

@@ -13,6 +13,7 @@ from ruda.core.devices import client as client_of
 from ruda.core.dtypes import DType
 from ruda.core.errors import CaptureError, DTypeError, IntegerRangeError
 from ruda.core.mode import MODE, Mode
+from ruda.core.spec import absent_spec
 from ruda.tensor.node import Node, Output
 from ruda.tensor.operands import operand
 from ruda.tensor.tensor import RudaTensor, wrap
@@ -64,9 +65,12 @@ def record(plan: Plan, handles: Sequence[Any], nodes: Sequence[Any], result: Any
             if keeps[i]:
                 setattr(node, ("sx", "sy", "sz")[i], handles[i])
                 setattr(node, ("vx", "vy", "vz")[i], getattr(handles[i], "version", None))
-    if op.keeps_out:
+    if op.keeps_out and op.outs:
+        node.out = tuple(h if k else None for h, k in zip(result, op.kept_outs, strict=True))
+        node.vout = tuple(h.version for h in result)
+    elif op.keeps_out:
         node.out = result
-        node.vout = tuple(h.version for h in result) if op.outs else result.version
+        node.vout = result.version
     return node
 
 
@@ -96,6 +100,8 @@ def slow(
         tensors = (v.spec.client for v in values if v.__class__ is RudaTensor)
         client = next(tensors, None) or client_of()
     operands = [operand(op.name, v, client) for v in values]
+    if None in operands and op.optional:
+        operands = _with_absent(op, values, operands, client)
     if None in operands:
         if foreign is NotImplemented:
             return NotImplemented
@@ -113,6 +119,15 @@ def slow(
     if op.kind == "view":
         register_view(values[0], result)
     return result if out is None else out.assign(result)
+
+
+def _with_absent(op: Op, values: Sequence[Any], operands: list[Any], client: Any) -> list[Any]:
+    """``operands`` with None allowed where the row says that an operand is optional."""
+    absent = absent_spec(client), None, None
+    return [
+        absent if value is None and name in op.optional else found
+        for name, value, found in zip(op.args, values, operands, strict=True)
+    ]
 
 
 def _cast(op: Op, value: Any, low: DType) -> Any:
