@@ -1,0 +1,316 @@
+"""Pooling over one to three trailing axes: maximum with indices, and average.
+
+Maximum pooling differentiates through two rows that are each other's transpose: gradients are added
+to the elements that won, and read back from them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ruda.core import dtypes
+from ruda.core.dtypes import INEXACT, REAL
+from ruda.core.errors import ArgumentError, ShapeError
+from ruda.core.shapes import Shape, index
+from ruda.core.spec import Spec
+from ruda.ops import rules
+from ruda.ops.reference import pool as reference
+from ruda.ops.table import row
+from ruda.ops.windows import Pairs, padding_pairs, per_axis
+from ruda.tensor.tensor import RudaTensor
+
+Specs = tuple[Spec, ...]
+
+
+def _pooled(
+    name: str, x: Shape, kernel: Shape, stride: Shape, padding: Pairs, dilation: Shape, ceil: bool
+) -> Shape:
+    out = reference.pool_output_shape(x, kernel, stride, padding, dilation, ceil)
+    if any(n < 1 for n in out[len(out) - len(kernel) :]):
+        got = f"input {x}, kernel {kernel}, padding {padding}, dilation {dilation}"
+        raise ShapeError(name, "no window fits the padded input", got, hint="a smaller kernel")
+    return out
+
+
+def with_indices(op: Any, specs: Specs, *_: Any) -> Any:
+    """Values in the dtype of the input, indices in int64."""
+    value, _ = rules.promote(op, specs)
+    return value, (value, dtypes.int64)
+
+
+def _max_shape(op: Any, specs: Specs, *attrs: Any) -> Any:
+    shape = _pooled(op.name, specs[0].shape, *attrs)
+    return shape, shape
+
+
+_max_pool = row(
+    "index",
+    "max_pool",
+    "x",
+    "kernel stride padding dilation ceil_mode",
+    "values indices",
+    shape=_max_shape,
+    dtype=with_indices,
+    numpy=reference.max_pool,
+    vjp=(
+        lambda g, x_spec, indices, kernel: max_pool_backward(
+            g[0], indices, x_spec.shape, len(kernel)
+        ),
+    ),
+    accepts=REAL,
+    doc="Maximum of each window and its flat position in the plane.",
+)
+
+
+def _first(op: Any, specs: Specs, *_: Any) -> Any:
+    return (specs[0].dtype, None), specs[0].dtype
+
+
+def _placed(op: Any, specs: Specs, x_shape: Shape, ndim: int) -> Shape:
+    if specs[0].shape != specs[1].shape:
+        got = f"{specs[0].shape} and {specs[1].shape}"
+        raise ShapeError(op.name, "gradient and indices differ", got)
+    return x_shape
+
+
+max_pool_backward = row(
+    "index",
+    "max_pool_backward",
+    "dy indices",
+    "x_shape ndim",
+    shape=_placed,
+    dtype=_first,
+    numpy=reference.max_pool_backward,
+    vjp=(lambda g, indices, ndim: _pick(g, indices, ndim), None),
+    doc="Each gradient added to the element that won its window.",
+)
+_pick = row(
+    "index",
+    "max_pool_pick",
+    "x indices",
+    "ndim",
+    shape=lambda op, specs, ndim: specs[1].shape,
+    dtype=_first,
+    numpy=reference.max_pool_pick,
+    vjp=(lambda g, indices, x_spec, ndim: max_pool_backward(g, indices, x_spec.shape, ndim), None),
+    doc="The elements that won their windows; zero for a window of padding.",
+)
+
+
+def _average_shape(
+    op: Any, specs: Specs, kernel: Shape, stride: Shape, padding: Pairs, ceil: bool, *_: Any
+) -> Shape:
+    ones = (1,) * len(kernel)
+    return _pooled(op.name, specs[0].shape, kernel, stride, padding, ones, ceil)
+
+
+_avg_pool = row(
+    "index",
+    "avg_pool",
+    "x",
+    "kernel stride padding ceil_mode count_include_pad divisor",
+    shape=_average_shape,
+    dtype=rules.promote,
+    numpy=reference.avg_pool,
+    vjp=(
+        lambda g, x_spec, kernel, stride, padding, ceil_mode, count_include_pad, divisor: _spread(
+            g, x_spec.shape, kernel, stride, padding, ceil_mode, count_include_pad, divisor
+        ),
+    ),
+    accepts=INEXACT,
+    doc="Average of each window.",
+)
+_spread = row(
+    "index",
+    "avg_pool_backward",
+    "dy",
+    "x_shape kernel stride padding ceil_mode count_include_pad divisor",
+    shape=lambda op, specs, x_shape, *_: x_shape,
+    dtype=rules.promote,
+    numpy=reference.avg_pool_backward,
+    vjp=(
+        lambda g, kernel, stride, padding, ceil_mode, count_include_pad, divisor: _avg_pool(
+            g, kernel, stride, padding, ceil_mode, count_include_pad, divisor
+        ),
+    ),
+    accepts=INEXACT,
+    doc="Each gradient shared out over the elements of its window.",
+)
+
+
+def _max(
+    name: str,
+    rank: int,
+    x: RudaTensor,
+    kernel_size: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    ceil_mode: bool,
+    return_indices: bool,
+) -> Any:
+    kernel, steps, pairs = _window(name, rank, x, kernel_size, stride, padding)
+    spread = per_axis(dilation, rank, name, "dilation")
+    values, indices = _max_pool(x, kernel, steps, pairs, spread, bool(ceil_mode))
+    return (values, indices) if return_indices else values
+
+
+def _window(
+    name: str, rank: int, x: RudaTensor, kernel_size: Any, stride: Any, padding: Any
+) -> tuple[Shape, Shape, Pairs]:
+    check_rank(name, rank, x)
+    kernel = per_axis(kernel_size, rank, name, "kernel_size")
+    steps = kernel if stride is None else per_axis(stride, rank, name, "stride")
+    pairs = padding_pairs(padding, rank, name)
+    if any(2 * max(pair) > k for pair, k in zip(pairs, kernel, strict=True)):
+        # More would leave windows that hold padding alone.
+        got = f"padding {padding} for kernel {kernel}"
+        raise ArgumentError(name, "padding exceeds half of the kernel", got)
+    return kernel, steps, pairs
+
+
+def check_rank(name: str, rank: int, x: RudaTensor) -> None:
+    """Raise unless ``x`` is ``[N, C, *S]`` or ``[C, *S]`` with ``rank`` spatial axes."""
+    if x.ndim not in (rank + 1, rank + 2):
+        expected = f"[N, C, *S] or [C, *S] with {rank} spatial axes"
+        raise ShapeError(name, "wrong rank", x.shape, expected)
+
+
+def max_pool1d(
+    input: RudaTensor,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:
+    """Maximum of each window of ``input [N, C, L]``; see ``max_pool2d``."""
+    return _max(
+        "max_pool1d", 1, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices
+    )
+
+
+def max_pool2d(
+    input: RudaTensor,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:
+    """Maximum of each window of ``input [N, C, H, W]``, a real dtype: ``[N, C, *windows]``.
+
+    The batch axis may be left out; ``stride`` is the kernel size unless given; padding never wins,
+    and is at most half of the kernel, an integer, one per axis or a pair per axis.
+    ``ceil_mode`` adds a last partial window where elements are left over. With ``return_indices``
+    also the int64 positions in each flattened plane. NaN wins; ties go to the lower index.
+
+    >>> max_pool2d(ruda.asarray([[[1.0, 2.0], [4.0, 3.0]]]), 2, return_indices=True)
+    (tensor([[[4.]]]), tensor([[[2]]], dtype=int64))
+    """
+    return _max(
+        "max_pool2d", 2, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices
+    )
+
+
+def max_pool3d(
+    input: RudaTensor,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:
+    """Maximum of each window of ``input [N, C, D, H, W]``; see ``max_pool2d``."""
+    return _max(
+        "max_pool3d", 3, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices
+    )
+
+
+def _average(
+    name: str,
+    rank: int,
+    x: RudaTensor,
+    kernel_size: Any,
+    stride: Any,
+    padding: Any,
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor: Any = None,
+) -> RudaTensor:
+    window = _window(name, rank, x, kernel_size, stride, padding)
+    if divisor is not None:
+        divisor = index(divisor, name, "divisor_override")
+        if divisor == 0:
+            raise ArgumentError(name, "the divisor is zero", divisor)
+    return _avg_pool(x, *window, bool(ceil_mode), bool(count_include_pad), divisor)  # type: ignore[no-any-return]
+
+
+def avg_pool1d(
+    input: RudaTensor,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+) -> RudaTensor:
+    """Average of each window of ``input [N, C, L]``; see ``avg_pool2d``."""
+    return _average(
+        "avg_pool1d", 1, input, kernel_size, stride, padding, ceil_mode, count_include_pad
+    )
+
+
+def avg_pool2d(
+    input: RudaTensor,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> RudaTensor:
+    """Average of each window of ``input [N, C, H, W]``, a float or complex dtype.
+
+    Arguments as ``max_pool2d``. The sum is divided by the part of the window inside the padded
+    input, inside the input alone (``count_include_pad=False``), or by ``divisor_override``.
+
+    >>> avg_pool2d(ruda.asarray([[[1.0, 2.0], [4.0, 3.0]]]), 2).tolist()
+    [[[2.5]]]
+    """
+    return _average(
+        "avg_pool2d",
+        2,
+        input,
+        kernel_size,
+        stride,
+        padding,
+        ceil_mode,
+        count_include_pad,
+        divisor_override,
+    )
+
+
+def avg_pool3d(
+    input: RudaTensor,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> RudaTensor:
+    """Average of each window of ``input [N, C, D, H, W]``; see ``avg_pool2d``."""
+    return _average(
+        "avg_pool3d",
+        3,
+        input,
+        kernel_size,
+        stride,
+        padding,
+        ceil_mode,
+        count_include_pad,
+        divisor_override,
+    )
