@@ -16,8 +16,9 @@ from ruda.ops import rules
 from ruda.ops.compare import equal, isnan, logical_or
 from ruda.ops.complexes import conj
 from ruda.ops.movement import broadcast_to, expand_dims, permute_dims, reshape
+from ruda.ops.scan import cumprod
 from ruda.ops.select import where
-from ruda.ops.table import TABLE, row
+from ruda.ops.table import row
 from ruda.tensor.tensor import RudaTensor
 
 Specs = tuple[Spec, ...]
@@ -89,9 +90,9 @@ def _prod_cotangent(g: Any, x: Any, axes: Shape, keepdims: bool) -> Any:
 
     Without a division, so that zeros among the elements need no special case.
     """
-    cumprod, line = TABLE["cumprod"].call, merged(x, axes)
-    others = cumprod(line, -1, True, False, None) * cumprod(line, -1, True, True, None)
-    return unreduced(g, x.spec, axes, keepdims) * conj(unmerged(others, axes, x.shape))
+    line = merged(x, axes)
+    before, after = (cumprod(line, -1, exclusive=True, reverse=r) for r in (False, True))
+    return unreduced(g, x.spec, axes, keepdims) * conj(unmerged(before * after, axes, x.shape))
 
 
 _prod = row(

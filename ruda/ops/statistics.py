@@ -19,6 +19,7 @@ from ruda.ops.movement import squeeze
 from ruda.ops.reduce import max as _max
 from ruda.ops.reduce import sum as _sum
 from ruda.ops.reduce import unreduced
+from ruda.ops.scan import log_ratio
 from ruda.ops.select import where
 from ruda.ops.table import fused, row
 from ruda.tensor.tensor import RudaTensor
@@ -179,11 +180,6 @@ def std(
     """
     axes = normalize_axes(axis, x.ndim, "std")
     return _std(x, axes, bool(keepdims), float(correction), out=out)
-
-
-def log_ratio(x: RudaTensor, y: RudaTensor) -> RudaTensor:
-    """``x - y`` of logarithms: 0 where they are equal, -inf for ``x`` = -inf, infinite or not."""
-    return where(equal(x, -math.inf), -math.inf, where(equal(x, y), 0.0, x - y))
 
 
 def _logsumexp_reference(x: Any, axes: Shape, keepdims: bool) -> Any:

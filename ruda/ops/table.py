@@ -118,7 +118,9 @@ def row(kind: str, name: str, args: str, attrs: str = "", outs: str = "", **colu
     return Op(name, kind, names(args), names(attrs), outs=names(outs), **columns).call
 
 
-def fused(name: str, args: str, attrs: str = "", outs: str = "", **columns: Any) -> Any:
+def fused(
+    name: str, args: str, attrs: str = "", outs: str = "", **columns: Any
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """A row whose meaning is the decorated body, a plain function of operators.
 
     A kernel or reference (``numpy``) is an optimisation that must agree with the body. Without a
