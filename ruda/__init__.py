@@ -147,7 +147,17 @@ from ruda.ops.movement import (
 from ruda.ops.promotion import can_cast, result_type
 from ruda.ops.reduce import all, any, argmax, argmin, count_nonzero, max, min, prod, sum
 from ruda.ops.round import ceil, floor, round, trunc
+from ruda.ops.scan import (
+    cumlogsumexp,
+    cummax,
+    cummin,
+    cumprod,
+    cumsum,
+    cumulative_prod,
+    cumulative_sum,
+)
 from ruda.ops.select import clip, where
+from ruda.ops.special import digamma, erf, erfc, erfinv, lgamma, polygamma
 from ruda.ops.statistics import logsumexp, mean, std, var
 from ruda.ops.trig import acos, asin, atan, atan2, cos, sin, tan
 from ruda.tensor import methods as _methods
@@ -169,6 +179,8 @@ _LAZY_NAMES: dict[str, str] = {
     "gradients": "ruda.autodiff.api",
     "checkpoint": "ruda.autodiff.checkpoint",
     "custom_op": "ruda.autodiff.custom",
+    "load": "ruda.store",
+    "save": "ruda.store",
 }
 
 

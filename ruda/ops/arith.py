@@ -251,7 +251,7 @@ maximum = binary(
         lambda g, x, y: _shared(g, greater(x, y), equal(x, y)),
         lambda g, x, y: _shared(g, less(x, y), equal(x, y)),
     ),
-    "The larger of ``x`` and ``y``, NaN if either is; equal ones share the gradient half and half.",
+    "The larger of ``x`` and ``y``, NaN if either is; equal ones share the gradient equally.",
     accepts=BOOL + REAL,
 )
 minimum = binary(
@@ -262,7 +262,7 @@ minimum = binary(
         lambda g, x, y: _shared(g, less(x, y), equal(x, y)),
         lambda g, x, y: _shared(g, greater(x, y), equal(x, y)),
     ),
-    "The smaller of ``x`` and ``y``, NaN if either is; equal ones share the gradient half and half.",
+    "The smaller of ``x`` and ``y``, NaN if either is; equal ones share the gradient equally.",
     accepts=BOOL + REAL,
 )
 hypot = binary(
