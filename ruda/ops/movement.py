@@ -27,9 +27,10 @@ from ruda.tensor.tensor import RudaTensor
 Specs = tuple[Spec, ...]
 
 
-def _view(
+def view(
     name: str, attrs: str, shape: Any, numpy: Any, vjp: Any, doc: str, args: str = "x"
 ) -> Any:
+    """A row whose output shows the memory of ``x``: its shape rule also gives the strides."""
     return row(
         "view",
         name,
@@ -54,7 +55,7 @@ def _permuted(op: Any, specs: Specs, axes: Shape) -> Any:
     return tuple(x.shape[a] for a in axes), tuple(x.strides[a] for a in axes)
 
 
-_permute = _view(
+_permute = view(
     "permute",
     "axes",
     _permuted,
@@ -72,7 +73,7 @@ def _expanded(op: Any, specs: Specs, shape: Shape) -> Any:
     return shape, broadcast_strides("broadcast_to", specs[0].shape, specs[0].strides, shape)
 
 
-_expand = _view(
+_expand = view(
     "expand",
     "shape",
     _expanded,
@@ -87,7 +88,7 @@ def _reshaped(op: Any, specs: Specs, shape: Shape) -> Any:
     return shape if strides is None else (shape, strides)
 
 
-_reshape = _view(
+_reshape = view(
     "reshape",
     "shape",
     _reshaped,
@@ -102,154 +103,14 @@ def _flipped(op: Any, specs: Specs, axes: Shape) -> Any:
     return x.shape, tuple(-s if i in axes else s for i, s in enumerate(x.strides))
 
 
-_flip = _view(
+_flip = view(
     "flip",
     "axes",
     _flipped,
-    lambda x, axes: np.flip(x, axes),
+    # Indexing with an ellipsis, since np.flip gives a scalar for a 0-d array.
+    lambda x, axes: x[(*(slice(None, None, -1 if i in axes else 1) for i in range(x.ndim)), ...)],
     (lambda g, axes: _flip(g, axes),),
     "``x`` with the order along some axes reversed.",
-)
-
-
-def _sliced(op: Any, specs: Specs, lengths: Shape, steps: Shape, dropped: Shape) -> Any:
-    kept = [i for i in range(len(lengths)) if i not in dropped]
-    strides = specs[0].strides
-    return tuple(lengths[i] for i in kept), tuple(strides[i] * steps[i] for i in kept)
-
-
-def slices(starts: Shape, lengths: Shape, steps: Shape, dropped: Shape) -> tuple[Any, ...]:
-    """The NumPy key that takes ``lengths`` elements by ``steps`` from ``starts`` on each axis."""
-    key: list[Any] = []
-    for i, (start, length, step) in enumerate(zip(starts, lengths, steps, strict=True)):
-        stop: int | None = start + step * length
-        if stop is not None and stop < 0:
-            stop = None
-        key.append(start if i in dropped else slice(start, stop, step))
-    return tuple(key)
-
-
-# Where a slice starts is a value and not structure: one plan serves x[i] for every i.
-_slice = _view(
-    "slice",
-    "lengths steps dropped",
-    _sliced,
-    lambda x, starts, *pattern: x[(*slices(starts, *pattern), ...)],
-    (
-        lambda g, starts, x_spec, lengths, steps, dropped: _assign_slice(
-            zeros_of(x_spec, g), g, starts, lengths, steps, dropped
-        ),
-        None,
-    ),
-    "Evenly spaced elements of each axis: basic indexing.",
-    args="x starts",
-)
-
-
-def _first(op: Any, specs: Specs, *_: Any) -> Any:
-    return (None, specs[0].dtype, None), specs[0].dtype
-
-
-def _assigned_slice(base: Any, value: Any, starts: Shape, *pattern: Any) -> Any:
-    out = base.copy()
-    out[slices(starts, *pattern)] = value
-    return out
-
-
-_assign_slice = row(
-    "index",
-    "assign_slice",
-    "base value starts",
-    "lengths steps dropped",
-    shape=rules.same,
-    dtype=_first,
-    numpy=_assigned_slice,
-    vjp=(
-        lambda g, value_spec, starts, lengths, steps, dropped: _assign_slice(
-            g, zeros_of(value_spec, g), starts, lengths, steps, dropped
-        ),
-        lambda g, starts, lengths, steps, dropped: _slice(g, starts, lengths, steps, dropped),
-        None,
-    ),
-    accepts=ALL,
-    exact=True,
-    doc="``base`` with the elements that ``slice`` would take replaced by ``value``.",
-)
-
-
-def _strided(x: Any, offset: int, shape: Shape, strides: Shape) -> Any:
-    steps = tuple(s * x.itemsize for s in strides)
-    return np.lib.stride_tricks.as_strided(x.reshape(-1)[offset:], shape, steps)
-
-
-# Geometry in the memory of a row-major tensor: how in-place changes reach views of any kind.
-_as_strided = _view(
-    "as_strided",
-    "shape strides",
-    lambda op, specs, shape, strides: (shape, strides),
-    _strided,
-    (
-        lambda g, offset, x_spec, shape, strides: _add_view(
-            zeros_of(x_spec, g), g, offset, shape, strides
-        ),
-        None,
-    ),
-    "The memory of a row-major ``x`` from ``offset`` on, read by ``strides``.",
-    args="x offset",
-)
-
-
-def _assigned_view(base: Any, value: Any, offset: int, shape: Shape, strides: Shape) -> Any:
-    out = base.copy()
-    _strided(out, offset, shape, strides)[...] = value
-    return out
-
-
-_assign_view = row(
-    "index",
-    "assign_view",
-    "base value offset",
-    "shape strides",
-    shape=rules.same,
-    dtype=_first,
-    numpy=_assigned_view,
-    vjp=(
-        lambda g, value_spec, offset, shape, strides: _assign_view(
-            g, zeros_of(value_spec, g), offset, shape, strides
-        ),
-        lambda g, offset, shape, strides: _as_strided(contiguous(g), offset, shape, strides),
-        None,
-    ),
-    accepts=ALL,
-    exact=True,
-    doc="``base`` with what ``as_strided`` would show replaced by ``value``.",
-)
-
-
-def _added_view(base: Any, value: Any, offset: int, shape: Shape, strides: Shape) -> Any:
-    out = base.copy()
-    where = np.full(shape, offset)
-    for axis, (size, stride) in enumerate(zip(shape, strides, strict=True)):
-        steps = np.arange(size) * stride
-        where += steps.reshape([-1 if i == axis else 1 for i in range(len(shape))])
-    np.add.at(out.reshape(-1), where, np.broadcast_to(value, shape))
-    return out
-
-
-_add_view = row(
-    "index",
-    "add_view",
-    "base value offset",
-    "shape strides",
-    shape=rules.same,
-    dtype=_first,
-    numpy=_added_view,
-    vjp=(
-        lambda g: g,
-        lambda g, offset, shape, strides: _as_strided(contiguous(g), offset, shape, strides),
-        None,
-    ),
-    doc="``base`` with ``value`` added where ``as_strided`` would look; repeats add up.",
 )
 
 

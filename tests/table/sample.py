@@ -8,6 +8,7 @@ attributes, need none: their domain is enough.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -69,12 +70,19 @@ def values(shape: tuple[int, ...], dtype: DType, domain: tuple[float, float], rn
     if dtype.kind == "bool":
         return rng.random(shape) < 0.5 if low <= 0 else np.ones(shape, np.bool_)
     if dtype.is_integer:
-        low = max(np.ceil(low), 0 if dtype.kind == "uint" else -100)
-        return rng.integers(int(low), int(min(high, 100)), shape, endpoint=True).astype(dtype.numpy)
+        first, last = _integers(low, high)
+        first = max(first, 0 if dtype.kind == "uint" else -100)
+        return rng.integers(first, min(last, 100), shape, endpoint=True).astype(dtype.numpy)
     out = rng.uniform(low, high, shape)
     if dtype.kind == "complex":
         out = out + 1j * rng.uniform(low, high, shape)
     return np.asarray(out).astype(dtype.numpy)
+
+
+def _integers(low: float, high: float) -> tuple[int, int]:
+    """The integers from ``low`` to ``high``, or where there are none the two around them."""
+    first, last = math.ceil(low), math.floor(high)
+    return (first, last) if first <= last else (math.floor(low), math.ceil(high))
 
 
 def operands(inputs: tuple[Any, ...], dtype: DType, domain: tuple[float, float], rng: Any) -> Any:

@@ -19,7 +19,7 @@ from ruda.core import config
 from ruda.core.devices import Device
 from ruda.core.dtypes import Defaults, as_dtype, compute_of
 from ruda.core.errors import ArgumentError, DTypeError, ShapeError
-from ruda.core.spec import Spec
+from ruda.core.spec import Spec, spec_of
 
 # NumPy reports overflow, division by zero and invalid values as warnings, once per call site. An
 # errstate around each operator would cost more than dispatching it does.
@@ -204,8 +204,9 @@ def _bind_general(plan: Any) -> Callable[..., Any]:
     ]
     fetches = [_fetch(s, c) for s, c in zip(specs, casts, strict=True)]
     if op.kind == "dynamic":
-        return lambda *handles: reference(
-            *[fetch(h) for fetch, h in zip(fetches, handles, strict=True)], *attrs
+        return lambda *handles: _found(
+            specs[0].client,
+            reference(*[fetch(h) for fetch, h in zip(fetches, handles, strict=True)], *attrs),
         )
     if len(fetches) == 1 and not several:
         fetch1 = fetches[0]
@@ -226,6 +227,16 @@ def _bind_general(plan: Any) -> Callable[..., Any]:
     return run
 
 
+def _found(client: NumpyClient, result: Any) -> tuple[Any, Any]:
+    """Spec and handle of a result whose shape depends on values; tuples for several results."""
+    if isinstance(result, tuple):
+        specs, handles = zip(*(_found(client, r) for r in result), strict=True)
+        return specs, handles
+    array = np.ascontiguousarray(result).reshape(np.shape(result))
+    dtype = as_dtype(array.dtype)
+    return spec_of(client, array.shape, dtype), handle_of(array)  # type: ignore[arg-type]
+
+
 def _fetch(spec: Spec, cast: Any) -> Callable[[Any], Any]:
     """From a handle to what the reference sees of it."""
     if spec.weak:
@@ -243,7 +254,8 @@ def _settle(op: Any, result: Any, out: Spec, arrays: Sequence[Any]) -> Handle:
         array = array.astype(dtype)
     if array.shape != out.shape:
         raise AssertionError(f"{op.name}: reference gave {array.shape}, rules say {out.shape}")
-    if array.base is not None or not array.flags.c_contiguous:
+    # A reference may return an operand as it is: rounding integers, moving to the same device.
+    if array.base is not None or not array.flags.c_contiguous or any(array is a for a in arrays):
         array = _own(array, arrays)
     handle = Handle()
     handle.array = array

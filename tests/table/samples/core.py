@@ -56,7 +56,7 @@ SAMPLES = {
     ],
     "copy": [Sample(((3, 4),)), Sample(((),)), Sample(((0, 2),))],
     "astype": [
-        Sample(((3, 4),), (ruda.float32,), dtypes=(*REAL, ruda.bool)),
+        Sample(((3, 4),), (ruda.float32,), dtypes=(*REAL, ruda.bool), grad=False),
         Sample(((3, 4),), (ruda.float64,), dtypes=(*REAL, ruda.bool)),
         Sample(((3, 4),), (ruda.bfloat16,), dtypes=REAL, grad=False),
         Sample(((3, 4),), (ruda.int32,), dtypes=(*REAL, ruda.bool)),
