@@ -1,0 +1,164 @@
+"""Counter-based generators of random numbers: a seed, and the number of the next draw.
+
+Each call of a random operator takes one draw number, whatever its size, and its elements follow
+from (seed, draw number, index) alone: on every device, however the work is divided.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from ruda.core.devices import default_device
+from ruda.core.errors import ArgumentError, DTypeError, StrategyError
+from ruda.core.shapes import index
+from ruda.ops.reference import philox
+
+DRAWS = 1 << philox.DRAW_BITS
+SEEDS = 1 << philox.SEED_BITS
+JUMP = 1 << 40
+
+# Words under this attempt make seeds of other generators: no operator is ever refused so often.
+_SEEDING = (1 << philox.ATTEMPT_BITS) - 1
+
+
+class Generator:
+    """A stream of random numbers that depends on nothing but ``seed`` and the draws so far.
+
+    ``Generator(seed, a, b)`` is the stream of ``seed`` with the labels ``a`` and ``b``, such as an
+    epoch and the index of a sample; streams of different labels are independent. Philox 4x32-10
+    underneath: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC'11.
+
+    Raises ``ArgumentError`` for a seed or label outside of 0 to 2**64 - 1, and ``StrategyError``
+    for ``engine="vendor"`` where no vendor's generator is there.
+
+    >>> generator = Generator(7)
+    >>> generator.advance(2), generator.draw
+    (0, 2)
+    """
+
+    __slots__ = ("__weakref__", "_draw", "_lock", "_seed")
+
+    engine = "philox"
+
+    def __init__(self, seed: int = 0, *labels: int, engine: str = "philox") -> None:
+        _check_engine(engine)
+        self._seed = _word(seed, "seed")
+        for label in labels:
+            self._seed = _derived(self._seed, _word(label, "label"), 1)[0]
+        self._draw = 0
+        self._lock = threading.Lock()
+
+    @property
+    def seed(self) -> int:
+        """The key of the stream."""
+        return self._seed
+
+    @property
+    def draw(self) -> int:
+        """The number of the next draw."""
+        return self._draw
+
+    def __repr__(self) -> str:
+        return f"Generator(seed={self._seed}, draw={self._draw}, engine={self.engine!r})"
+
+    def __reduce__(self) -> Any:
+        return _restored, (self._seed, self._draw)
+
+    def advance(self, draws: int = 1) -> int:
+        """Take the next ``draws`` draw numbers for the caller and return the first of them.
+
+        Atomic: two threads never get the same number.
+        """
+        count = index(draws, "Generator.advance", "draws")
+        with self._lock:
+            first = self._draw
+            if not 0 <= count <= DRAWS - first:
+                expected = f"0 to {DRAWS - first}"
+                raise ArgumentError("Generator.advance", "leaves the stream", draws, expected)
+            self._draw = first + count
+        return first
+
+    def manual_seed(self, seed: int) -> Generator:
+        """Start the stream of ``seed`` from its first draw; returns the generator itself."""
+        with self._lock:
+            self._seed, self._draw = _word(seed, "seed"), 0
+        return self
+
+    def split(self, count: int = 2) -> list[Generator]:
+        """``count`` generators with seeds of their own, which follow from this stream.
+
+        Takes one draw number, so a second split gives other generators.
+        """
+        number = index(count, "Generator.split", "count")
+        if number < 0:
+            raise ArgumentError("Generator.split", "count is negative", count)
+        return [Generator(seed) for seed in _derived(self._seed, self.advance(), number)]
+
+    def jump(self, streams: int = 1) -> Generator:
+        """A generator of the same seed, ``streams`` times 2**40 draws further on.
+
+        Generators of different jumps do not overlap until one of them made 2**40 draws.
+        """
+        number = index(streams, "Generator.jump", "streams")
+        if number < 0:
+            raise ArgumentError("Generator.jump", "streams is negative", streams)
+        out = Generator(self._seed)
+        out.advance(self._draw + number * JUMP)
+        return out
+
+    def state_dict(self) -> dict[str, int]:
+        """Seed and draw number, from which the stream goes on exactly; never waits for a device."""
+        with self._lock:
+            return {"seed": self._seed, "draw": self._draw}
+
+    def load_state_dict(self, state: Mapping[str, int]) -> None:
+        """Go on from a ``state_dict``. Raises ``ArgumentError`` for anything else."""
+        if set(state) != {"seed", "draw"}:
+            expected = "a mapping of seed and draw"
+            raise ArgumentError("load_state_dict", "not a generator's state", dict(state), expected)
+        seed, draw = _word(state["seed"], "seed"), _word(state["draw"], "draw")
+        with self._lock:
+            self._seed, self._draw = seed, draw
+
+
+def _check_engine(engine: str) -> None:
+    if engine == "vendor":
+        got = f'engine="vendor" with the default device {default_device()}'
+        what = "no generator of a vendor's library is there"
+        raise StrategyError("Generator", what, got, "a CUDA device with cuRAND", 'engine="philox"')
+    if engine != "philox":
+        raise ArgumentError("Generator", "unknown engine", repr(engine), '"philox" or "vendor"')
+
+
+def _word(value: Any, name: str) -> int:
+    number = index(value, "Generator", name)
+    if not 0 <= number < SEEDS:
+        raise ArgumentError("Generator", f"{name} does not fit", value, "0 to 2**64 - 1")
+    return number
+
+
+def _derived(seed: int, draw: int, count: int) -> list[int]:
+    """``count`` seeds from a part of the counter that no random operator reads."""
+    words = philox.words(seed, draw, 2 * count, _SEEDING).tolist()
+    return [low | high << 32 for low, high in zip(words[::2], words[1::2], strict=True)]
+
+
+def _restored(seed: int, draw: int) -> Generator:
+    out = Generator(seed)
+    out.advance(draw)
+    return out
+
+
+default_generator = Generator(0)
+
+
+def chosen(generator: Any, op: str) -> Generator:
+    """``generator``, or the default one for None."""
+    if generator is None:
+        return default_generator
+    if not isinstance(generator, Generator):
+        expected = "a ruda.random.Generator or None"
+        raise DTypeError(op, "not a generator", type(generator).__name__, expected)
+    return generator
