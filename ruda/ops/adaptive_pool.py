@@ -87,7 +87,7 @@ def _target(name: str, rank: int, x: RudaTensor, output_size: Any) -> Shape:
 
 def adaptive_avg_pool1d(input: RudaTensor, output_size: Any) -> RudaTensor:
     """Average over windows that divide the last axis into ``output_size``."""
-    return _adaptive_avg_pool(input, _target("adaptive_avg_pool1d", 1, input, output_size))  # type: ignore[no-any-return]
+    return _adaptive_avg_pool(input, _target("adaptive_avg_pool1d", 1, input, output_size))
 
 
 def adaptive_avg_pool2d(input: RudaTensor, output_size: Any) -> RudaTensor:
@@ -98,12 +98,12 @@ def adaptive_avg_pool2d(input: RudaTensor, output_size: Any) -> RudaTensor:
     >>> adaptive_avg_pool2d(ruda.ones((1, 3, 5, 7)), (2, None)).shape
     (1, 3, 2, 7)
     """
-    return _adaptive_avg_pool(input, _target("adaptive_avg_pool2d", 2, input, output_size))  # type: ignore[no-any-return]
+    return _adaptive_avg_pool(input, _target("adaptive_avg_pool2d", 2, input, output_size))
 
 
 def adaptive_avg_pool3d(input: RudaTensor, output_size: Any) -> RudaTensor:
     """Average over windows that divide the last three axes into ``output_size``."""
-    return _adaptive_avg_pool(input, _target("adaptive_avg_pool3d", 3, input, output_size))  # type: ignore[no-any-return]
+    return _adaptive_avg_pool(input, _target("adaptive_avg_pool3d", 3, input, output_size))
 
 
 def _adaptive_max(

@@ -229,7 +229,7 @@ def _convolve(
     out: RudaTensor = _conv(batched, w, *attrs)
     if bias is not None:
         # Only autocast makes the dtypes differ here.
-        out = out + reshape(astype(bias, out.dtype, copy=False), (-1,) + (1,) * rank)  # type: ignore[operator]
+        out = out + reshape(astype(bias, out.dtype, copy=False), (-1,) + (1,) * rank)
     return out if batched is x else squeeze(out, 0)
 
 
@@ -286,7 +286,7 @@ def conv_data_backward(
     """
     name, rank = "conv_data_backward", weight.ndim - 2
     attrs = _settings(name, rank, weight.shape[2:], stride, padding, dilation, groups)
-    return _data_backward(g, weight, normalize_shape(input_shape, name), *attrs)  # type: ignore[no-any-return]
+    return _data_backward(g, weight, normalize_shape(input_shape, name), *attrs)
 
 
 def conv_weight_backward(
@@ -305,4 +305,4 @@ def conv_weight_backward(
     """
     name, shape = "conv_weight_backward", normalize_shape(weight_shape, "conv_weight_backward")
     attrs = _settings(name, len(shape) - 2, shape[2:], stride, padding, dilation, groups)
-    return _weight_backward(g, input, shape, *attrs)  # type: ignore[no-any-return]
+    return _weight_backward(g, input, shape, *attrs)

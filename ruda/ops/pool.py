@@ -246,7 +246,7 @@ def _average(
         divisor = index(divisor, name, "divisor_override")
         if divisor == 0:
             raise ArgumentError(name, "the divisor is zero", divisor)
-    return _avg_pool(x, *window, bool(ceil_mode), bool(count_include_pad), divisor)  # type: ignore[no-any-return]
+    return _avg_pool(x, *window, bool(ceil_mode), bool(count_include_pad), divisor)
 
 
 def avg_pool1d(
