@@ -51,6 +51,29 @@ from ruda.core.errors import (
 )
 from ruda.core.mode import autocast, enable_grad, inference_mode, is_grad_enabled, no_grad
 from ruda.core.precision import explain_precision, precision
+from ruda.ops.activation import (
+    celu,
+    elu,
+    gelu,
+    glu,
+    hardshrink,
+    hardsigmoid,
+    hardswish,
+    hardtanh,
+    leaky_relu,
+    mish,
+    prelu,
+    relu,
+    relu6,
+    selu,
+    silu,
+    softplus,
+    softshrink,
+    softsign,
+    swiglu,
+    tanhshrink,
+    threshold,
+)
 from ruda.ops.arith import (
     abs,
     absolute,

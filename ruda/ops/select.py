@@ -13,6 +13,7 @@ from ruda.core.errors import DTypeError
 from ruda.core.spec import promote_specs
 from ruda.ops import rules
 from ruda.ops.compare import greater, greater_equal, less, less_equal, logical_and, logical_or
+from ruda.ops.reference import blend
 from ruda.ops.table import TABLE, row
 from ruda.tensor.tensor import RudaTensor
 
@@ -31,7 +32,7 @@ where = row(
     "cond x y",
     shape=rules.broadcast,
     dtype=_chosen,
-    numpy=np.where,
+    numpy=blend.where,
     expr="cond ? x : y",
     vjp=(None, lambda g, cond: where(cond, g, 0), lambda g, cond: where(cond, 0, g)),
     accepts=dtypes.ARITHMETIC,
