@@ -23,7 +23,8 @@ from ruda.tensor.tensor import RudaTensor
 def backward(root: RudaTensor, gradient: Any, retain_graph: bool, create_graph: bool) -> None:
     """Add d(root)/d(leaf) times ``gradient`` to ``.grad`` of every leaf below ``root``."""
     seed = check_seed(root, gradient, "backward")
-    given: set[int] = set()
+    # The seed may be the user's own tensor: no leaf takes it over.
+    given = {id(seed.handle)}
 
     def arrive(leaf: Any, g: RudaTensor) -> None:
         if leaf.__class__ is Leaf:

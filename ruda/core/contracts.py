@@ -56,6 +56,26 @@ class Client(Protocol):
         """Overwrite the elements that ``spec`` shows of ``handle`` with those of ``value``."""
         ...
 
+    def update(self, plan: Any, handles: Sequence[Any]) -> None:
+        """Run ``plan`` with its first operand in place of the output; writes what changes alone."""
+        ...
+
+    def base(self, handle: Any) -> Spec:
+        """The spec of all the memory of a base handle."""
+        ...
+
+    def extent(self, handle: Any) -> tuple[int, int]:
+        """The addresses between which the elements of ``handle`` lie, the end excluded."""
+        ...
+
+    def writes(self, changes: Sequence[tuple[Any, Any, int]]) -> list[tuple[Any, ...]]:
+        """The calls ``f(*rest)`` that store each (target, value, count) and count the version up.
+
+        They are C functions, so that one C loop over them cannot be interrupted between two.
+        Raises ``ArgumentError`` when a target cannot be written to.
+        """
+        ...
+
     def synchronize(self) -> None:
         """Wait for all queued work."""
         ...
@@ -64,8 +84,24 @@ class Client(Protocol):
 class Tracer(Protocol):
     """Takes the launches of a context in place of the device."""
 
-    def emit(self, plan: Any, handles: Sequence[Any]) -> Any:
-        """Record one operator; returns the symbolic handle or handles of its outputs."""
+    def meet(self, values: Sequence[Any]) -> None:
+        """See the operands of the next operator as the tensors that they are."""
+        ...
+
+    def emit(self, plan: Any, handles: Sequence[Any]) -> tuple[Sequence[Any], Any]:
+        """Record one operator: the symbolic handles of its operands, and of its output(s)."""
+        ...
+
+    def recorded(self, node: Any) -> None:
+        """Know ``node`` as one that was recorded inside the trace."""
+        ...
+
+    def visiting(self, order: Sequence[Any]) -> None:
+        """Refuse a backward walk over nodes that were recorded outside the trace."""
+        ...
+
+    def alias(self, spec: Spec, handle: Any) -> Any:
+        """A symbolic view of all of ``handle``."""
         ...
 
     def assign(self, spec: Spec, handle: Any, value_spec: Spec, value: Any) -> None:
@@ -89,11 +125,15 @@ class Tracer(Protocol):
         ...
 
     def set_node(self, tensor: Any, node: Any) -> None:
-        """Change a tensor's node, to be undone when the trace fails."""
+        """Change a tensor's node, to be undone when the trace ends."""
         ...
 
-    def draw(self, generator: Any) -> Any:
-        """The draw number of the next random operator, as a value that each replay renews."""
+    def leaf_changed(self, tensor: Any, what: str) -> None:
+        """Refuse to change what a tensor from outside the trace asks of the tape."""
+        ...
+
+    def draw(self, generator: Any) -> tuple[Any, Any]:
+        """Seed and draw number of the next random operator, as values that each replay renews."""
         ...
 
     def state_changed(self, owner: object, name: str, value: object) -> None:

@@ -61,9 +61,12 @@ def using(mode: Mode) -> Iterator[Mode]:
         MODE.reset(token)
 
 
-def recording(grad: bool) -> AbstractContextManager[Mode]:
-    """Run the block with the tape on or off, without autocast, in IEEE: how backward runs vjps."""
-    return using(Mode(grad, None, MODE.get().tracer))
+def recording(grad: bool, **changes: Any) -> AbstractContextManager[Mode]:
+    """Run the block with the tape on or off, without autocast, in IEEE: how backward runs vjps.
+
+    A trace goes on; ``changes`` set further fields of the mode.
+    """
+    return using(Mode(grad, tracer=MODE.get().tracer, **changes))
 
 
 class ModeSwitch(ContextDecorator):
@@ -116,11 +119,22 @@ def is_grad_enabled() -> bool:
     return MODE.get().grad
 
 
-def state_changed(owner: object, name: str, value: object) -> None:
-    """Tell a running trace that ``owner.name`` is being set; does nothing outside of one.
+_MISSING = object()
+_SCALARS = (bool, int, float, str, type(None))
 
-    Modules, optimizers and schedules call this from ``__setattr__``.
+
+def state_changed(owner: Any, name: str, value: Any) -> None:
+    """Announce that ``owner.name`` is about to become ``value``.
+
+    Modules, optimizers and schedules call this before they change. It counts
+    ``owner._ruda_version`` up, so that compiled steps look at the fields of ``owner`` again; a
+    running trace refuses the change. Setting what is already there is no change.
     """
+    before = vars(owner).get(name, _MISSING)
+    same_kind = before.__class__ is value.__class__ and before.__class__ in _SCALARS
+    if before is value or (same_kind and before == value):
+        return
     tracer = MODE.get().tracer
     if tracer is not None:
         tracer.state_changed(owner, name, value)
+    object.__setattr__(owner, "_ruda_version", getattr(owner, "_ruda_version", 0) + 1)

@@ -78,31 +78,37 @@ class Node:
 
     def saved(self, i: int) -> tuple[Any, Any]:
         """Handle and version of saved input ``i``; raises when backward already freed it."""
-        arity = len(self.plan.specs)
-        if getattr(self, "freed", False):
-            hint = "backward(retain_graph=True) the first time"
-            what = f"the values that {self.plan.op.name} saved were already freed"
-            raise GradientError("backward", what, hint=hint)
-        if arity > 3:
-            return self.sx[i], self.vx[i]
+        node = self.alive(f"the values that {self.plan.op.name} saved")
+        if len(self.plan.specs) > 3:
+            return node.sx[i], node.vx[i]
         if i == 0:
-            return self.sx, self.vx
-        return (self.sy, self.vy) if i == 1 else (self.sz, self.vz)
+            return node.sx, node.vx
+        return (node.sy, node.vy) if i == 1 else (node.sz, node.vz)
 
     def saved_output(self) -> tuple[Any, Any]:
         """Handle (or handles) and version of the saved output."""
-        if getattr(self, "freed", False):
-            hint = "backward(retain_graph=True) the first time"
-            what = f"the output that {self.plan.op.name} saved was already freed"
-            raise GradientError("backward", what, hint=hint)
-        return self.out, self.vout
+        node = self.alive(f"the output that {self.plan.op.name} saved")
+        return node.out, node.vout
 
-    def free(self) -> None:
-        """Drop the saved values; a second backward through them raises."""
+    def alive(self, what: str) -> Node:
+        """The node that holds the saved values: this one, or its twin of a second run."""
+        state = getattr(self, "freed", False)
+        if state is False:
+            return self
+        if state is True:
+            hint = "backward(retain_graph=True) the first time"
+            raise GradientError("backward", f"{what} were already freed", hint=hint)
+        return state.twin(self)  # type: ignore[no-any-return]
+
+    def free(self, state: Any = True) -> None:
+        """Drop the saved values; a second backward raises, or asks ``state`` for a twin."""
         op = self.plan.op
         if op.saves or op.keeps_out or op.saves_all:
+            before = getattr(self, "freed", False)
+            if before not in (False, True):
+                before.release(self)
             self.sx = self.sy = self.sz = self.out = None
-            self.freed = True
+            self.freed = state
 
 
 class Output:
