@@ -78,7 +78,7 @@ class Node:
 
     def saved(self, i: int) -> tuple[Any, Any]:
         """Handle and version of saved input ``i``; raises when backward already freed it."""
-        node = self.alive(f"the values that {self.plan.op.name} saved")
+        node = self.alive(f"what {self.plan.op.name} saved")
         if len(self.plan.specs) > 3:
             return node.sx[i], node.vx[i]
         if i == 0:
@@ -87,7 +87,7 @@ class Node:
 
     def saved_output(self) -> tuple[Any, Any]:
         """Handle (or handles) and version of the saved output."""
-        node = self.alive(f"the output that {self.plan.op.name} saved")
+        node = self.alive(f"what {self.plan.op.name} saved")
         return node.out, node.vout
 
     def alive(self, what: str) -> Node:
@@ -97,7 +97,7 @@ class Node:
             return self
         if state is True:
             hint = "backward(retain_graph=True) the first time"
-            raise GradientError("backward", f"{what} were already freed", hint=hint)
+            raise GradientError("backward", f"{what} was already freed", hint=hint)
         return state.twin(self)  # type: ignore[no-any-return]
 
     def free(self, state: Any = True) -> None:

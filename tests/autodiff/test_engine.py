@@ -108,7 +108,7 @@ def test_second_backward_names_what_was_freed() -> None:
     x = leaf(1.0)
     y = ruda.exp(x).sum()
     y.backward()
-    with pytest.raises(GradientError, match="exp saved were already freed|exp saved was already"):
+    with pytest.raises(GradientError, match="exp saved was already freed"):
         y.backward()
 
 
@@ -124,7 +124,7 @@ def test_in_place_on_a_saved_output_raises() -> None:
     y = ruda.exp(leaf(1.0))
     z = y.sum()
     y += 1.0
-    with pytest.raises(VersionError, match="exp: the output saved .* changed in place"):
+    with pytest.raises(VersionError, match=r"exp: the output saved .* changed in place"):
         z.backward()
 
 
