@@ -14,17 +14,20 @@ import numpy as np
 from ruda.core import dtypes
 from ruda.core.dtypes import ARITHMETIC, BOOL, INEXACT, REAL, as_dtype
 from ruda.core.errors import ArgumentError, AxisError
-from ruda.core.shapes import normalize_axis
+from ruda.core.shapes import index, normalize_axis
 from ruda.core.spec import Spec
 from ruda.ops import rules
+from ruda.ops.arith import subtract
 from ruda.ops.compare import equal, less
 from ruda.ops.complexes import conj
-from ruda.ops.explog import exp
 from ruda.ops.create import full
+from ruda.ops.explog import exp
 from ruda.ops.index import take_along_adjoint
+from ruda.ops.join import concat
 from ruda.ops.reference import scan as reference
 from ruda.ops.select import where
-from ruda.ops.table import TABLE, row
+from ruda.ops.strides import span
+from ruda.ops.table import composite, row
 from ruda.tensor.tensor import RudaTensor
 
 Specs = tuple[Spec, ...]
@@ -71,7 +74,7 @@ recurrence = row(
 
 
 def _reached(g: Any, a: Any, axis: int, exclusive: bool, reverse: bool) -> Any:
-    """What a recurrence of factors ``a`` carries back: element i collects each g[j] that it reached.
+    """What a recurrence of factors ``a`` carries back: i collects each g[j] that it reached.
 
     The factors on the way from i to j multiply, so this is a recurrence the other way round.
     """
@@ -146,8 +149,6 @@ _cumlogsumexp = row(
 
 def _extreme_cotangent(g: Any, indices: Any, x_spec: Spec, axis: int) -> Any:
     """Each element gets what the places where it was the extreme carry back."""
-    if g[0] is None:
-        return (None,)
     back = where(less(indices, 0), 0.0, g[0])
     return (take_along_adjoint(back, indices, x_spec.shape, (axis,)),)
 
@@ -192,10 +193,9 @@ def _axis(axis: Any, rank: int, op: str) -> int:
 
 def _with_initial(x: RudaTensor, axis: int, reverse: bool, value: Any) -> RudaTensor:
     """``x`` with one more element ``value`` where its accumulation starts."""
-    shape = tuple(n + (i == axis) for i, n in enumerate(x.shape))
-    starts = tuple(int(i == axis and not reverse) for i in range(x.ndim))
-    base = full(shape, value, dtype=x.dtype, device=x.device)
-    return TABLE["assign_slice"].call(base, x, starts, x.shape, (1,) * x.ndim, ())
+    shape = tuple(1 if i == axis else n for i, n in enumerate(x.shape))
+    first = full(shape, value, dtype=x.dtype, device=x.device)
+    return concat([x, first] if reverse else [first, x], axis=axis)
 
 
 def _accumulate(
@@ -318,3 +318,33 @@ def cummin(
     """
     place = _axis(axis, x.ndim, "cummin")
     return Running(*_cummin(x, place, bool(exclusive), bool(reverse)))
+
+
+@composite
+def diff(
+    x: RudaTensor,
+    /,
+    *,
+    axis: int = -1,
+    n: int = 1,
+    prepend: RudaTensor | None = None,
+    append: RudaTensor | None = None,
+) -> RudaTensor:
+    """Differences of neighbours along ``axis``, taken ``n`` times; what ``cumsum`` undoes.
+
+    ``prepend`` and ``append`` are joined to ``x`` first. Raises ``ArgumentError`` for a negative
+    ``n``.
+
+    >>> diff(ruda.asarray([1, 4, 9])).tolist()
+    [3, 5]
+    """
+    place, order = normalize_axis(axis, x.ndim, "diff"), index(n, "diff", "n")
+    if order < 0:
+        raise ArgumentError("diff", "cannot be taken a negative number of times", order)
+    parts = [p for p in (prepend, x, append) if p is not None]
+    out = concat(parts, axis=place) if len(parts) > 1 else x
+    for _ in range(order):
+        length = out.shape[place]
+        after = span(out, place, min(1, length), length)
+        out = subtract(after, span(out, place, 0, max(length - 1, 0)))
+    return out

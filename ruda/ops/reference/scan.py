@@ -16,7 +16,7 @@ def scan(
     reverse: bool,
     identity: Any,
 ) -> Any:
-    """``accumulate`` along ``axis``, from the end if ``reverse``, one element late if ``exclusive``."""
+    """``accumulate`` along ``axis``: from the end if ``reverse``, one late if ``exclusive``."""
     out = accumulate(np.flip(x, axis) if reverse else x, axis=axis)
     if exclusive:
         out = _late(out, axis, identity)
