@@ -31,13 +31,15 @@ class Sample:
     An operand is a shape (random values in the row's domain and in the dtype under test), an
     ndarray (of floats: cast to the dtype under test; of anything else: as it is), a ``Vector``, or
     a scalar. ``attrs`` are the row's attributes, normalised. ``dtypes`` narrows the dtypes that the
-    row accepts, ``grad=False`` says that there is no derivative at these values.
+    row accepts, ``grad=False`` says that there is no derivative at these values, ``dense=True``
+    that only row-major operands are taken and others raise.
     """
 
     inputs: tuple[Any, ...]
     attrs: tuple[Any, ...] = ()
     dtypes: tuple[DType, ...] | None = None
     grad: bool = True
+    dense: bool = False
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
