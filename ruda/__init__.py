@@ -106,6 +106,7 @@ from ruda.ops.bitwise import (
     bitwise_xor,
 )
 from ruda.ops.cast import astype, to
+from ruda.ops.closeness import allclose, isclose
 from ruda.ops.compare import (
     equal,
     greater,
@@ -138,6 +139,15 @@ from ruda.ops.create import (
     zeros,
     zeros_like,
 )
+from ruda.ops.diagonal import (
+    diag,
+    diagonal,
+    eye,
+    meshgrid,
+    tri,
+    tril,
+    triu,
+)
 from ruda.ops.explog import (
     exp,
     exp2,
@@ -152,7 +162,26 @@ from ruda.ops.explog import (
     sigmoid,
     xlogy,
 )
+from ruda.ops.gather import (
+    gather,
+    index_add,
+    index_put,
+    masked_select,
+    one_hot,
+    scatter,
+    take,
+    take_along_axis,
+)
+from ruda.ops.getitem import getitem as _getitem
+from ruda.ops.getitem import setitem as _setitem
 from ruda.ops.hyper import acosh, asinh, atanh, cosh, sinh, tanh
+from ruda.ops.join import (
+    chunk,
+    concat,
+    split,
+    stack,
+    unstack,
+)
 from ruda.ops.matmul import matmul, tensordot, vecdot
 from ruda.ops.movement import (
     broadcast_arrays,
@@ -178,8 +207,26 @@ from ruda.ops.scan import (
     cumsum,
     cumulative_prod,
     cumulative_sum,
+    diff,
+)
+from ruda.ops.segment import (
+    segment_max,
+    segment_mean,
+    segment_min,
+    segment_sum,
 )
 from ruda.ops.select import clip, where
+from ruda.ops.sets import (
+    bincount,
+    histogram,
+    nonzero,
+    unique,
+    unique_all,
+    unique_counts,
+    unique_inverse,
+    unique_values,
+)
+from ruda.ops.sort import argsort, argtopk, searchsorted, sort, topk
 from ruda.ops.special import digamma, erf, erfc, erfinv, lgamma, polygamma
 from ruda.ops.statistics import logsumexp, mean, std, var
 from ruda.ops.trig import acos, asin, atan, atan2, cos, sin, tan

@@ -27,7 +27,7 @@ from ruda.ops.movement import broadcast_arrays, broadcast_to, contiguous, copy, 
 from ruda.ops.promotion import can_cast, result_type
 from ruda.ops.reduce import all, any, argmax, argmin, count_nonzero, max, min, prod, sum
 from ruda.ops.round import ceil, floor, round, trunc
-from ruda.ops.scan import cumlogsumexp, cummax, cummin, cumprod, cumsum, cumulative_prod, cumulative_sum
+from ruda.ops.scan import cumlogsumexp, cummax, cummin, cumprod, cumsum, cumulative_prod, cumulative_sum, diff
 from ruda.ops.segment import segment_max, segment_mean, segment_min, segment_sum
 from ruda.ops.select import clip, where
 from ruda.ops.sets import bincount, histogram, nonzero, unique, unique_all, unique_counts, unique_inverse, unique_values
@@ -138,6 +138,7 @@ __all__ = [
     "default_device",
     "diag",
     "diagonal",
+    "diff",
     "digamma",
     "divide",
     "elu",

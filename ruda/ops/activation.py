@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ruda.core.dtypes import BOOL, REAL
+from ruda.core.dtypes import BOOL, FLOAT, REAL
 from ruda.core.errors import ArgumentError, ShapeError
 from ruda.core.shapes import normalize_axis
 from ruda.ops import rules
@@ -50,6 +50,7 @@ relu = unary(
     dtype=rules.promote,
     numpy=lambda g, out: blend.where(out > 0, g, np.zeros((), g.dtype)),
     expr="out > T(0) ? g : T(0)",
+    accepts=FLOAT,
 )
 def relu_backward(g: RudaTensor, out: RudaTensor) -> RudaTensor:
     """``g`` where ``out`` is above 0: the gradient of ``relu``."""
@@ -73,6 +74,7 @@ silu = unary(
     dtype=rules.promote,
     numpy=reference.silu_backward,
     expr="ruda_silu_backward(g, x)",
+    accepts=FLOAT,
 )
 def silu_backward(g: RudaTensor, x: RudaTensor) -> RudaTensor:
     """The gradient of ``silu`` from its input."""
@@ -97,6 +99,7 @@ _gelu = unary(
     dtype=rules.promote,
     numpy=reference.gelu_backward,
     expr="ruda_gelu_backward(g, x)",
+    accepts=FLOAT,
 )
 def _gelu_backward(g: RudaTensor, x: RudaTensor) -> RudaTensor:
     """The gradient of ``gelu`` from its input."""
@@ -121,6 +124,7 @@ _gelu_tanh = unary(
     dtype=rules.promote,
     numpy=reference.gelu_tanh_backward,
     expr="ruda_gelu_tanh_backward(g, x)",
+    accepts=FLOAT,
 )
 def _gelu_tanh_backward(g: RudaTensor, x: RudaTensor) -> RudaTensor:
     """The gradient of ``gelu_tanh`` from its input."""
@@ -172,7 +176,7 @@ def softplus(x: Any, /, beta: float = 1.0) -> RudaTensor:
     dtype=rules.floating,
     numpy=lambda gate, up: reference.silu(gate) * up,
     expr="gate * ruda_sigmoid(gate) * up",
-    accepts=REAL,
+    accepts=FLOAT,
 )
 def swiglu(gate: RudaTensor, up: RudaTensor) -> RudaTensor:
     """``silu(gate) * up``: the gated unit of most language models.
@@ -291,7 +295,7 @@ def hardshrink(x: Any, /, lambd: float = 0.5) -> RudaTensor:
 @composite
 def threshold(x: Any, /, threshold: Any, value: Any) -> RudaTensor:
     """``x`` where it is above ``threshold``, else ``value``."""
-    return where(greater(x, threshold), x, value)  # type: ignore[no-any-return]
+    return where(greater(x, threshold), x, value)
 
 
 @composite

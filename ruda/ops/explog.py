@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ruda.core.dtypes import BOOL, REAL
+from ruda.core.dtypes import BOOL, FLOAT, REAL
 from ruda.ops import rules
 from ruda.ops.arith import subtract
 from ruda.ops.compare import equal, isinf, logical_and
@@ -114,6 +114,7 @@ sigmoid = unary(
     dtype=rules.promote,
     numpy=lambda g, out: g * (out * (1 - out)),
     expr="g * (out * (1 - out))",
+    accepts=FLOAT,
 )
 def sigmoid_backward(g: RudaTensor, out: RudaTensor) -> RudaTensor:
     """The gradient of ``sigmoid`` from its output."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ruda.core.dtypes import INEXACT
 from ruda.ops import rules
 from ruda.ops.arith import sqrt
 from ruda.ops.complexes import conj
@@ -30,6 +31,7 @@ tanh = unary(
     dtype=rules.promote,
     numpy=lambda g, out: g * np.conj(1 - out * out),
     expr="g * conj(1 - out * out)",
+    accepts=INEXACT,
 )
 def tanh_backward(g: RudaTensor, out: RudaTensor) -> RudaTensor:
     """The gradient of ``tanh`` from its output."""

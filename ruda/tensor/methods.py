@@ -40,28 +40,100 @@ COMPARISONS = {
 
 # Functions whose first parameter is the tensor: the method has the function's own name.
 METHODS = (
-    "astype",
-    "contiguous",
-    "conj",
-    "expand_dims",
-    "flip",
-    "reshape",
-    "squeeze",
+    "abs",
+    "acos",
+    "acosh",
     "all",
     "any",
     "argmax",
     "argmin",
+    "argsort",
+    "argtopk",
+    "asin",
+    "asinh",
+    "astype",
+    "atan",
+    "atanh",
+    "broadcast_to",
+    "ceil",
+    "chunk",
+    "clip",
+    "conj",
+    "contiguous",
+    "cos",
+    "cosh",
     "count_nonzero",
+    "cumlogsumexp",
+    "cummax",
+    "cummin",
+    "cumprod",
+    "cumsum",
+    "diag",
+    "diagonal",
+    "digamma",
+    "erf",
+    "erfc",
+    "erfinv",
+    "exp",
+    "exp2",
+    "expand_dims",
+    "expm1",
+    "flip",
+    "floor",
+    "gather",
+    "gelu",
+    "index_add",
+    "index_put",
+    "isfinite",
+    "isinf",
+    "isnan",
+    "lgamma",
+    "log",
+    "log10",
+    "log1p",
+    "log2",
+    "logical_not",
     "logsumexp",
+    "masked_select",
     "max",
+    "maximum",
     "mean",
     "min",
+    "minimum",
+    "nonzero",
+    "pow",
     "prod",
+    "reciprocal",
+    "relu",
+    "reshape",
+    "round",
+    "rsqrt",
+    "scatter",
+    "sigmoid",
+    "sign",
+    "signbit",
+    "silu",
+    "sin",
+    "sinh",
+    "softplus",
+    "sort",
+    "split",
+    "sqrt",
+    "square",
+    "squeeze",
     "std",
     "sum",
-    "var",
+    "take",
+    "tan",
+    "tanh",
     "to",
-    "broadcast_to",
+    "topk",
+    "tril",
+    "triu",
+    "trunc",
+    "unique",
+    "unstack",
+    "var",
 )
 
 
@@ -78,7 +150,20 @@ def attach(functions: Mapping[str, Callable[..., Any]]) -> None:
         setattr(RudaTensor, f"__{dunder}__", entry2(op, NotImplemented))
         setattr(RudaTensor, f"__r{dunder}__", reflected(op))
         setattr(RudaTensor, f"__i{dunder}__", _in_place(op))
+    RudaTensor.__getitem__ = functions["_getitem"]  # type: ignore[method-assign, assignment]
+    RudaTensor.__setitem__ = functions["_setitem"]  # type: ignore[method-assign, assignment]
+    RudaTensor.__pow__ = _power(functions["square"])  # type: ignore[method-assign]
     RudaTensor.assign = assign  # type: ignore[method-assign, assignment]
+
+
+def _power(square: Callable[..., Any]) -> Callable[..., Any]:
+    """``x ** y``; the exponent 2, by far the most common, costs one multiplication."""
+    call = entry2(OPS["pow"], NotImplemented)
+
+    def power(x: RudaTensor, y: Any) -> Any:
+        return square(x) if y.__class__ is int and y == 2 else call(x, y)
+
+    return power
 
 
 def _in_place(op: Any) -> Callable[..., Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import ruda
+from ruda.core.dtypes import FLOAT, INEXACT
 from ruda.core.errors import ArgumentError, DTypeError, ShapeError
 from tests.table.sample import Bad, Composed, Sample
 
@@ -19,12 +20,17 @@ SAMPLES = {
         Sample((_TRUTHS, (3, 5), 1)),
     ],
     "clip": [
-        Sample(((3, 5), -1, 1)),
+        Sample(((3, 5), 0, 1)),
+        Sample(((3, 5), -1.5, 0.5), dtypes=FLOAT),
         Sample(((3, 5), (5,), (3, 1))),
         Sample(((3, 5), 1, (3, 5))),
     ],
     "polygamma": [Sample(((3, 5),), (order,)) for order in (1, 2, 5)],
-    "pow": [*_PAIRS, *(Sample(((3, 5), n)) for n in (3, 2.0, -1, 0.5, 0))],
+    "pow": [
+        *_PAIRS,
+        *(Sample(((3, 5), n)) for n in (3, 2.0, 0.5, 0)),
+        Sample(((3, 5), -1), dtypes=INEXACT),
+    ],
     "swiglu": _PAIRS,
     "sigmoid_backward": _PAIRS,
     "tanh_backward": _PAIRS,
@@ -62,8 +68,12 @@ BAD = [
     Bad(lambda: ruda.prelu(ruda.zeros((2, 3)), _REAL), ShapeError, "prelu: one slope"),
 ]
 
+NO_GRADIENT = {"nextafter": "a step of one unit in the last place is no function to differentiate"}
+
 COMPOSED = [
-    Composed("softplus beta", lambda x: ruda.softplus(x, 2.0), ((3, 5),)),
+    Composed("relu6", ruda.relu6, ((3, 5),), (-3.0, 9.0)),
+    Composed("hardsigmoid", ruda.hardsigmoid, ((3, 5),), (-5.0, 5.0)),
+    Composed("softplus-beta", lambda x: ruda.softplus(x, 2.0), ((3, 5),)),
     Composed("glu", lambda x: ruda.glu(x, axis=0), ((4, 3),)),
     Composed("leaky_relu", lambda x: ruda.leaky_relu(x, 0.2), ((3, 5),)),
     Composed("elu", lambda x: ruda.elu(x, 0.7), ((3, 5),)),
@@ -79,5 +89,5 @@ COMPOSED = [
     Composed("threshold", lambda x: ruda.threshold(x, 0.1, 20.0), ((3, 5),)),
     Composed("prelu", ruda.prelu, ((2, 3, 4), (3,))),
     Composed("xlogy", ruda.xlogy, ((3, 5), (5,)), (0.5, 2.0)),
-    Composed("clip below", lambda x: ruda.clip(x, 0.1), ((3, 5),)),
+    Composed("clip-below", lambda x: ruda.clip(x, 0.1), ((3, 5),)),
 ]
