@@ -54,7 +54,7 @@ relu = unary(
 )
 def relu_backward(g: RudaTensor, out: RudaTensor) -> RudaTensor:
     """``g`` where ``out`` is above 0: the gradient of ``relu``."""
-    return where(greater(out, 0), g, 0)  # type: ignore[no-any-return]
+    return where(greater(out, 0), g, 0)
 
 
 silu = unary(
@@ -79,7 +79,7 @@ silu = unary(
 def silu_backward(g: RudaTensor, x: RudaTensor) -> RudaTensor:
     """The gradient of ``silu`` from its input."""
     s = sigmoid(x)
-    return multiply(g, s * (1 + x * (1 - s)))  # type: ignore[no-any-return]
+    return multiply(g, s * (1 + x * (1 - s)))
 
 
 _gelu = unary(
@@ -104,7 +104,7 @@ _gelu = unary(
 def _gelu_backward(g: RudaTensor, x: RudaTensor) -> RudaTensor:
     """The gradient of ``gelu`` from its input."""
     cdf = 0.5 * (1 + erf(x * _HALF_ROOT))
-    return multiply(g, cdf + x * (_DENSITY * exp(-0.5 * square(x))))  # type: ignore[no-any-return]
+    return multiply(g, cdf + x * (_DENSITY * exp(-0.5 * square(x))))
 
 
 _gelu_tanh = unary(
@@ -131,7 +131,7 @@ def _gelu_tanh_backward(g: RudaTensor, x: RudaTensor) -> RudaTensor:
     xx = square(x)
     t = tanh(_TANH_SCALE * (x + _TANH_CUBIC * (x * xx)))
     inner = _TANH_SCALE * (1 + 3 * _TANH_CUBIC * xx)
-    return multiply(g, 0.5 * (1 + t) + 0.5 * x * ((1 - t * t) * inner))  # type: ignore[no-any-return]
+    return multiply(g, 0.5 * (1 + t) + 0.5 * x * ((1 - t * t) * inner))
 
 
 def gelu(x: Any, /, approximate: str = "none") -> RudaTensor:
@@ -143,9 +143,9 @@ def gelu(x: Any, /, approximate: str = "none") -> RudaTensor:
     [0.0, 10.0]
     """
     if approximate == "none":
-        return _gelu(x)  # type: ignore[no-any-return]
+        return _gelu(x)
     if approximate == "tanh":
-        return _gelu_tanh(x)  # type: ignore[no-any-return]
+        return _gelu_tanh(x)
     raise ArgumentError("gelu", "unknown approximation", repr(approximate), "'none' or 'tanh'")
 
 
@@ -163,10 +163,10 @@ _softplus = unary(
 def softplus(x: Any, /, beta: float = 1.0) -> RudaTensor:
     """``log(1 + exp(beta * x)) / beta``, without overflow and accurate at both ends."""
     if beta == 1:
-        return _softplus(x)  # type: ignore[no-any-return]
+        return _softplus(x)
     if beta == 0:
         raise ArgumentError("softplus", "beta is zero", beta)
-    return _softplus(x * beta) / beta  # type: ignore[no-any-return]
+    return _softplus(x * beta) / beta
 
 
 @fused(
@@ -183,7 +183,7 @@ def swiglu(gate: RudaTensor, up: RudaTensor) -> RudaTensor:
 
     Source: N. Shazeer, "GLU Variants Improve Transformer" (2020).
     """
-    return silu(gate) * up  # type: ignore[no-any-return]
+    return silu(gate) * up
 
 
 @composite
@@ -198,7 +198,7 @@ def glu(x: RudaTensor, /, axis: int = -1) -> RudaTensor:
         raise ShapeError("glu", f"axis {axis} cannot be halved", x.shape, "an even length")
     lead = (slice(None),) * place
     value, gate = x[(*lead, slice(size // 2))], x[(*lead, slice(size // 2, None))]
-    return value * sigmoid(gate)  # type: ignore[no-any-return]
+    return value * sigmoid(gate)
 
 
 @composite
@@ -208,20 +208,20 @@ def leaky_relu(x: Any, /, negative_slope: Any = 0.01) -> RudaTensor:
     >>> leaky_relu(ruda.asarray([-2.0, 3.0]), 0.5).tolist()
     [-1.0, 3.0]
     """
-    return where(greater(x, 0), x, x * negative_slope)  # type: ignore[no-any-return]
+    return where(greater(x, 0), x, x * negative_slope)
 
 
 @composite
 def elu(x: Any, /, alpha: float = 1.0) -> RudaTensor:
     """``x`` above 0 and ``alpha * (exp(x) - 1)`` below."""
     # The clip keeps the branch that is not taken from overflowing, in the gradient too.
-    return where(greater(x, 0), x, expm1(clip(x, None, 0)) * alpha)  # type: ignore[no-any-return]
+    return where(greater(x, 0), x, expm1(clip(x, None, 0)) * alpha)
 
 
 @composite
 def celu(x: Any, /, alpha: float = 1.0) -> RudaTensor:
     """``x`` above 0 and ``alpha * (exp(x / alpha) - 1)`` below: an ``elu`` with a smooth slope."""
-    return where(greater(x, 0), x, expm1(clip(x, None, 0) / alpha) * alpha)  # type: ignore[no-any-return]
+    return where(greater(x, 0), x, expm1(clip(x, None, 0) / alpha) * alpha)
 
 
 _SELU_ALPHA, _SELU_SCALE = 1.6732632423543772, 1.0507009873554805
@@ -233,13 +233,13 @@ def selu(x: Any, /) -> RudaTensor:
 
     Source: G. Klambauer et al., "Self-Normalizing Neural Networks" (2017).
     """
-    return elu(x, _SELU_ALPHA) * _SELU_SCALE  # type: ignore[no-any-return]
+    return elu(x, _SELU_ALPHA) * _SELU_SCALE
 
 
 @composite
 def mish(x: Any, /) -> RudaTensor:
     """``x * tanh(softplus(x))``."""
-    return x * tanh(_softplus(x))  # type: ignore[no-any-return]
+    return x * tanh(_softplus(x))
 
 
 @composite
@@ -263,19 +263,19 @@ def hardsigmoid(x: Any, /) -> RudaTensor:
 @composite
 def hardswish(x: Any, /) -> RudaTensor:
     """``x * clip(x + 3, 0, 6) / 6``."""
-    return x * clip(x / 6 + 0.5, 0, 1)  # type: ignore[no-any-return]
+    return x * clip(x / 6 + 0.5, 0, 1)
 
 
 @composite
 def softsign(x: Any, /) -> RudaTensor:
     """``x / (1 + abs(x))``."""
-    return x / (absolute(x) + 1)  # type: ignore[no-any-return]
+    return x / (absolute(x) + 1)
 
 
 @composite
 def tanhshrink(x: Any, /) -> RudaTensor:
     """``x - tanh(x)``."""
-    return x - tanh(x)  # type: ignore[no-any-return]
+    return x - tanh(x)
 
 
 @composite
@@ -283,13 +283,13 @@ def softshrink(x: Any, /, lambd: float = 0.5) -> RudaTensor:
     """``x`` moved towards 0 by ``lambd``, at most to 0."""
     if lambd < 0:
         raise ArgumentError("softshrink", "lambd is negative", lambd, "0 or more")
-    return x - clip(x, -lambd, lambd)  # type: ignore[no-any-return]
+    return x - clip(x, -lambd, lambd)
 
 
 @composite
 def hardshrink(x: Any, /, lambd: float = 0.5) -> RudaTensor:
     """``x`` where it is further than ``lambd`` from 0, else 0."""
-    return where(greater(absolute(x), lambd), x, 0)  # type: ignore[no-any-return]
+    return where(greater(absolute(x), lambd), x, 0)
 
 
 @composite

@@ -182,7 +182,7 @@ def _power(x: Any, y: Any) -> Any:
     return np.power(x, y) if simple is None else simple(x)
 
 
-_SIMPLE_POWERS = {
+_SIMPLE_POWERS: dict[Any, Any] = {
     2: np.square,
     3: lambda x: x * x * x,
     4: lambda x: np.square(np.square(x)),
@@ -231,11 +231,11 @@ def pow(x1: Any, x2: Any, /, out: Any = None) -> RudaTensor:
     """
     if x2.__class__ is int and out is None:
         if x2 == 2:
-            return square(x1)  # type: ignore[no-any-return]
+            return square(x1)
         if x2 < 0 and x1.__class__ is RudaTensor and not x1.spec.dtype.is_inexact:
             hint = "a float dtype for the base"
             raise ArgumentError("pow", "an integer to a negative power", x2, ">= 0", hint)
-    return _pow(x1, x2, out=out)  # type: ignore[no-any-return]
+    return _pow(x1, x2, out=out)
 
 
 def _shared(g: RudaTensor, wins: Any, ties: Any) -> Any:

@@ -70,14 +70,14 @@ def clip(x: Any, /, min: Any = None, max: Any = None) -> RudaTensor:
     [0.0, 0.5, 1.0]
     """
     if min is None and max is None:
-        return TABLE["positive"].call(x)  # type: ignore[no-any-return]
+        return TABLE["positive"].call(x)
     if min is not None and max is not None:
-        return _clip(x, min, max)  # type: ignore[no-any-return]
+        return _clip(x, min, max)
     if _is_whole(x) and _is_whole(max if min is None else min):
         # Integers have no infinity to stand for the missing bound, and no gradient to send to it.
         name, bound = ("minimum", max) if min is None else ("maximum", min)
-        return TABLE[name].call(x, bound)  # type: ignore[no-any-return]
-    return _clip(x, -math.inf if min is None else min, math.inf if max is None else max)  # type: ignore[no-any-return]
+        return TABLE[name].call(x, bound)
+    return _clip(x, -math.inf if min is None else min, math.inf if max is None else max)
 
 
 def _is_whole(value: Any) -> bool:

@@ -93,4 +93,4 @@ def polygamma(n: int, x: Any, /) -> RudaTensor:
     order = index(n, "polygamma", "n")
     if order < 0:
         raise ArgumentError("polygamma", "a negative order", order, "0 or more")
-    return _polygamma(x, order) if order else digamma(x)  # type: ignore[no-any-return]
+    return _polygamma(x, order) if order else digamma(x)
