@@ -99,6 +99,7 @@ class Op:
         self.cold: dict[Any, Plan] = {}
         self._set_vjp(vjp)
         self.wanted = tuple(wanted_by(self, i) for i in range(len(args)))
+        self.keeps: dict[tuple[bool, ...], list[bool]] = {}
         self.save: Any = saver(self)
         self.call = entry(self)
         OPS[name] = self

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ruda.core.devices import client as client_of
 from ruda.core.mode import MODE
-from ruda.tensor.launch import check_integers, record, slow
+from ruda.tensor.launch import check_integers, execute, record, slow
 from ruda.tensor.node import Node
 from ruda.tensor.tensor import RudaTensor, wrap
 from ruda.tensor.views import register_view
@@ -183,7 +183,21 @@ def entry_n(op: Op) -> Callable[..., Any]:
             op, values[:arity], values[arity:], client=client_of(values[-1])
         )
 
+    find, mode_of = op.hot.get, MODE.get
+    plain = op.kind not in ("view", "dynamic")
+
     def call(*values: Any, out: Any = None) -> Any:
-        return slow(op, values[:arity], values[arity:], out)
+        tensors, attrs = values[:arity], values[arity:]
+        mode = mode_of()
+        if mode.special or out is not None or not plain:
+            return slow(op, tensors, attrs, out)
+        for t in tensors:
+            if t.__class__ is not RudaTensor:
+                return slow(op, tensors, attrs)
+        specs = tuple([t.spec for t in tensors])
+        key = (*specs, *attrs) if attrs else specs
+        plan = find(key) or op.miss(key, specs, attrs)
+        handles = [t.handle for t in tensors]
+        return execute(plan, handles, [t.node for t in tensors], mode)
 
     return call

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ruda.core.devices import client as client_of
 from ruda.core.dtypes import DType
-from ruda.core.errors import CaptureError, DTypeError, IntegerRangeError
+from ruda.core.errors import DTypeError, IntegerRangeError
 from ruda.core.mode import MODE, Mode
 from ruda.core.spec import absent_spec
 from ruda.tensor.node import Node, Output
@@ -25,22 +25,19 @@ if TYPE_CHECKING:
 
 def execute(plan: Plan, handles: Sequence[Any], nodes: Sequence[Any], mode: Mode) -> Any:
     """Launch ``plan`` (or hand it to the tracer), wrap the result and record it."""
-    op = plan.op
-    if mode.tracer is None:
-        result = plan.run(*handles)
-    elif op.kind == "dynamic":
-        hint = f"calling {op.name} outside of the compiled step, or its form with a fixed size"
-        raise CaptureError(op.name, "the shape of the result depends on values", hint=hint)
-    else:
-        result = mode.tracer.emit(plan, handles)
-    spec = plan.out
+    op, spec = plan.op, plan.out
+    tracer = mode.tracer
+    result = plan.run(*handles) if tracer is None else tracer.emit(plan, handles)
     if spec is None:
         spec, result = result
     node = None
-    if mode.grad and plan.records and any(n is not None for n in nodes):
-        node = record(plan, handles, nodes, result)
-        if mode.recorder is not None:
-            mode.recorder.recorded(node)
+    if mode.grad and plan.records:
+        for tracked in nodes:
+            if tracked is not None:
+                node = record(plan, handles, nodes, result)
+                if mode.recorder is not None:
+                    mode.recorder.recorded(node)
+                break
     if not op.outs:
         return wrap(spec, result, node)
     return tuple(
@@ -53,8 +50,7 @@ def record(plan: Plan, handles: Sequence[Any], nodes: Sequence[Any], result: Any
     """The node of one launch, with the values that the vjps of its tracked inputs name."""
     op, node = plan.op, Node()
     node.plan = plan
-    tracked = [edge is not None for edge in nodes]
-    keeps = [_kept(op, i, tracked) for i in range(len(nodes))]
+    keeps = _kept(op, tuple([edge is not None for edge in nodes]))
     if len(nodes) > 3:
         node.x = tuple(nodes)
         node.sx = tuple(h if k else None for h, k in zip(handles, keeps, strict=True))
@@ -74,11 +70,17 @@ def record(plan: Plan, handles: Sequence[Any], nodes: Sequence[Any], result: Any
     return node
 
 
-def _kept(op: Op, i: int, tracked: Sequence[bool]) -> bool:
-    """Whether the vjp of a tracked input names argument ``i``."""
-    if op.saves_all or op.joint or op.vjp is None:
-        return op.saves_all or i in op.saves
-    return any(w and t for w, t in zip(op.wanted[i], tracked, strict=True))
+def _kept(op: Op, tracked: tuple[bool, ...]) -> list[bool]:
+    """For each argument, whether the vjp of a tracked input names it."""
+    keeps = op.keeps.get(tracked)
+    if keeps is None:
+        if op.saves_all or op.joint or op.vjp is None:
+            keeps = [op.saves_all or i in op.saves for i in range(len(tracked))]
+        else:
+            pairs = [zip(wanted, tracked, strict=True) for wanted in op.wanted]
+            keeps = [any(w and t for w, t in pair) for pair in pairs]
+        op.keeps[tracked] = keeps
+    return keeps
 
 
 def slow(
@@ -115,6 +117,8 @@ def slow(
     plan = op.lookup(specs, attrs, precision=mode.precision)
     if plan.limits is not None:
         check_integers(plan, handles)
+    if mode.tracer is not None:
+        mode.tracer.meet(values)
     result = execute(plan, handles, nodes, mode)
     if op.kind == "view":
         register_view(values[0], result)
