@@ -1,0 +1,162 @@
+"""Initial values of parameters: each function overwrites a tensor in place and returns it.
+
+Random values come from ``generator``, or from ruda's default one.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ruda.core.errors import ArgumentError, ShapeError
+from ruda.core.mode import no_grad
+from ruda.ops.random import normal, truncated_normal, uniform
+from ruda.tensor.tensor import RudaTensor
+
+_GAINS = {
+    "linear": 1.0,
+    "sigmoid": 1.0,
+    "tanh": 5.0 / 3.0,
+    "relu": math.sqrt(2.0),
+    "selu": 0.75,
+}
+
+
+def _filled(tensor: RudaTensor, value: Any) -> RudaTensor:
+    with no_grad():
+        tensor.assign(value)
+    return tensor
+
+
+def constant_(tensor: RudaTensor, value: float) -> RudaTensor:
+    """Fill ``tensor`` with ``value``."""
+    return _filled(tensor, value)
+
+
+def zeros_(tensor: RudaTensor) -> RudaTensor:
+    """Fill ``tensor`` with zeros."""
+    return _filled(tensor, 0)
+
+
+def ones_(tensor: RudaTensor) -> RudaTensor:
+    """Fill ``tensor`` with ones."""
+    return _filled(tensor, 1)
+
+
+def uniform_(
+    tensor: RudaTensor, a: float = 0.0, b: float = 1.0, generator: Any = None
+) -> RudaTensor:
+    """Fill ``tensor`` with uniform numbers on [a, b).
+
+    >>> weight = uniform_(ruda.zeros((2, 3)), -1, 1)
+    >>> bool(ruda.all(ruda.abs(weight) <= 1))
+    True
+    """
+    where: dict[str, Any] = {"dtype": tensor.dtype, "device": tensor.device}
+    return _filled(tensor, uniform(tensor.shape, a, b, generator=generator, **where))
+
+
+def normal_(
+    tensor: RudaTensor, mean: float = 0.0, std: float = 1.0, generator: Any = None
+) -> RudaTensor:
+    """Fill ``tensor`` with normal numbers."""
+    where: dict[str, Any] = {"dtype": tensor.dtype, "device": tensor.device}
+    return _filled(tensor, normal(tensor.shape, mean, std, generator=generator, **where))
+
+
+def trunc_normal_(
+    tensor: RudaTensor,
+    mean: float = 0.0,
+    std: float = 1.0,
+    a: float = -2.0,
+    b: float = 2.0,
+    generator: Any = None,
+) -> RudaTensor:
+    """Fill ``tensor`` with normal numbers conditioned on [a, b]."""
+    where: dict[str, Any] = {"dtype": tensor.dtype, "device": tensor.device}
+    values = truncated_normal(tensor.shape, mean, std, a, b, generator=generator, **where)
+    return _filled(tensor, values)
+
+
+def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
+    """The factor that keeps the variance through ``nonlinearity``.
+
+    ``param`` is the negative slope of ``"leaky_relu"``, 0.01 unless given. Raises
+    ``ArgumentError`` for an unknown name.
+
+    >>> calculate_gain("relu") ** 2
+    2.0000000000000004
+    """
+    if nonlinearity == "leaky_relu":
+        slope = 0.01 if param is None else param
+        return math.sqrt(2.0 / (1.0 + slope * slope))
+    if nonlinearity not in _GAINS:
+        expected = ", ".join(["leaky_relu", *_GAINS])
+        raise ArgumentError("calculate_gain", "unknown nonlinearity", nonlinearity, expected)
+    return _GAINS[nonlinearity]
+
+
+def fans(tensor: RudaTensor) -> tuple[int, int]:
+    """How many inputs an output of ``tensor [out, in, *kernel]`` has, and outputs an input."""
+    if tensor.ndim < 2:
+        expected = "at least [out, in]"
+        raise ShapeError("init", "a vector has no fan-in and fan-out", tensor.shape, expected)
+    field = math.prod(tensor.shape[2:])
+    return tensor.shape[1] * field, tensor.shape[0] * field
+
+
+def xavier_uniform_(tensor: RudaTensor, gain: float = 1.0, generator: Any = None) -> RudaTensor:
+    """Uniform with std gain * sqrt(2 / (fan_in + fan_out)).
+
+    Glorot and Bengio, "Understanding the difficulty of training deep feedforward neural networks"
+    (2010).
+    """
+    return _uniform_of_std(tensor, gain * _glorot(tensor), generator)
+
+
+def xavier_normal_(tensor: RudaTensor, gain: float = 1.0, generator: Any = None) -> RudaTensor:
+    """Normal with std gain * sqrt(2 / (fan_in + fan_out)); source as ``xavier_uniform_``."""
+    return normal_(tensor, 0.0, gain * _glorot(tensor), generator)
+
+
+def kaiming_uniform_(
+    tensor: RudaTensor,
+    a: float = 0.0,
+    mode: str = "fan_in",
+    nonlinearity: str = "leaky_relu",
+    generator: Any = None,
+) -> RudaTensor:
+    """Uniform with std gain / sqrt(fan); ``a`` is the negative slope of a leaky ReLU.
+
+    He et al., "Delving deep into rectifiers" (2015). ``mode`` is ``"fan_in"`` or ``"fan_out"``.
+    """
+    return _uniform_of_std(tensor, _he(tensor, a, mode, nonlinearity), generator)
+
+
+def kaiming_normal_(
+    tensor: RudaTensor,
+    a: float = 0.0,
+    mode: str = "fan_in",
+    nonlinearity: str = "leaky_relu",
+    generator: Any = None,
+) -> RudaTensor:
+    """Normal with std gain / sqrt(fan); arguments and source as ``kaiming_uniform_``."""
+    return normal_(tensor, 0.0, _he(tensor, a, mode, nonlinearity), generator)
+
+
+def _uniform_of_std(tensor: RudaTensor, std: float, generator: Any) -> RudaTensor:
+    if tensor.size == 0:
+        return tensor
+    bound = math.sqrt(3.0) * std
+    return uniform_(tensor, -bound, bound, generator)
+
+
+def _glorot(tensor: RudaTensor) -> float:
+    return math.sqrt(2.0 / max(sum(fans(tensor)), 1))
+
+
+def _he(tensor: RudaTensor, a: float, mode: str, nonlinearity: str) -> float:
+    if mode not in ("fan_in", "fan_out"):
+        raise ArgumentError("init", "unknown mode", repr(mode), '"fan_in" or "fan_out"')
+    fan = fans(tensor)[mode == "fan_out"]
+    return calculate_gain(nonlinearity, a) / math.sqrt(max(fan, 1))

@@ -1,0 +1,49 @@
+"""What makes a tensor a parameter: a mark, not a class, since there is one tensor class."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from ruda.core.errors import DTypeError
+from ruda.tensor.tensor import RudaTensor
+
+# By id, because comparing tensors is elementwise; the reference tells when an id is free again.
+_marked: dict[int, weakref.ref[RudaTensor]] = {}
+
+
+def mark(tensor: RudaTensor) -> RudaTensor:
+    """Note that ``tensor`` is a parameter; returns it."""
+    key = id(tensor)
+    _marked[key] = weakref.ref(tensor, lambda _: _marked.pop(key, None))
+    return tensor
+
+
+def is_parameter(value: Any) -> bool:
+    """Whether ``value`` is a tensor marked as a parameter."""
+    reference = _marked.get(id(value))
+    return reference is not None and reference() is value
+
+
+class _ParameterType(type):
+    def __instancecheck__(cls, value: Any) -> bool:
+        return is_parameter(value)
+
+
+class Parameter(metaclass=_ParameterType):
+    """``Parameter(data, requires_grad=True)`` is a leaf tensor that modules register.
+
+    It shares the memory of ``data``; ``isinstance(x, Parameter)`` tells parameters from other
+    tensors, trained or frozen. Raises ``DTypeError`` unless ``data`` is a floating tensor.
+
+    >>> weight = ruda.nn.Parameter(ruda.zeros((2, 2)))
+    >>> isinstance(weight, ruda.nn.Parameter), weight.requires_grad
+    (True, True)
+    """
+
+    def __new__(cls, data: RudaTensor, requires_grad: bool = True) -> Any:
+        """The marked tensor."""
+        if not isinstance(data, RudaTensor):
+            raise DTypeError("Parameter", "not a tensor", type(data).__name__, hint="ruda.tensor")
+        leaf = data.detach() if data.node is not None else data
+        return mark(leaf.requires_grad_(requires_grad))
