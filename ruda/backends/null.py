@@ -66,6 +66,9 @@ class NullClient:
     def write(self, spec: Spec, handle: Any, value_spec: Spec, value: Any) -> None:
         """Nothing to overwrite."""
 
+    def update(self, plan: Any, handles: Any) -> None:
+        """Nothing to overwrite."""
+
     def synchronize(self) -> None:
         """Nothing is queued."""
 

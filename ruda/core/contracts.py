@@ -132,8 +132,12 @@ class Tracer(Protocol):
         """Refuse to change what a tensor from outside the trace asks of the tape."""
         ...
 
-    def draw(self, generator: Any) -> tuple[Any, Any]:
-        """Seed and draw number of the next random operator, as values that each replay renews."""
+    def draw(self, generator: Any) -> Any:
+        """The draw number of the next random operator, as a value that each replay renews."""
+        ...
+
+    def seed(self, generator: Any) -> Any:
+        """The seed of ``generator``, as a value that each replay renews."""
         ...
 
     def state_changed(self, owner: object, name: str, value: object) -> None:

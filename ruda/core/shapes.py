@@ -40,6 +40,21 @@ def is_contiguous(shape: Shape, strides: Shape) -> bool:
     return True
 
 
+def repeats_memory(shape: Shape, strides: Shape) -> bool:
+    """Whether two places may lie at one address, as where an axis is broadcast or windows overlap.
+
+    Exact for what slicing, permuting and diagonals make of row-major memory.
+    """
+    if 0 in shape:
+        return False
+    reach = 0
+    for stride, size in sorted((abs(s), n) for n, s in zip(shape, strides, strict=True) if n > 1):
+        if stride <= reach:
+            return True
+        reach += stride * (size - 1)
+    return False
+
+
 def broadcast_shapes(op: str, *shapes: Shape) -> Shape:
     """The shape that all ``shapes`` broadcast to; raises ``ShapeError`` naming ``op``.
 

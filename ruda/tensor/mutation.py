@@ -11,9 +11,10 @@ from typing import Any
 from ruda.core.dtypes import promote
 from ruda.core.errors import DeviceError, DTypeError, GradientError, ShapeError
 from ruda.core.mode import MODE
-from ruda.core.shapes import broadcast_strides
-from ruda.core.spec import spec_of, weak_spec
-from ruda.tensor.dispatch import OPS
+from ruda.core.shapes import broadcast_strides, repeats_memory
+from ruda.core.spec import Spec, spec_of, weak_spec
+from ruda.tensor.dispatch import OPS, Op
+from ruda.tensor.launch import record, slow
 from ruda.tensor.node import Leaf, Node
 from ruda.tensor.operands import operand
 from ruda.tensor.tensor import RudaTensor, wrap
@@ -32,20 +33,57 @@ def assign(target: RudaTensor, value: Any) -> RudaTensor:
     if target.__class__ is not RudaTensor:
         raise DTypeError("assign", "the target is not a tensor", type(target).__name__)
     mode = MODE.get()
+    if mode.recorder is not None and mode.recorder.skips(target):
+        return target
     value = _fitting(target, value)
-    record = _recording(target, value) if mode.grad else None
+    nodes = _recording(target, value) if mode.grad else None
     if mode.tracer is None:
         target.spec.client.write(target.spec, target.handle, value.spec, value.handle)
         (target.handle.root or target.handle).version += 1
     else:
         mode.tracer.assign(target.spec, target.handle, value.spec, value.handle)
-    if record is not None:
-        for tensor, node in record:
-            if mode.tracer is None:
-                tensor.node = node
-            else:
-                mode.tracer.set_node(tensor, node)
+    _set_nodes(nodes, mode.tracer)
     return target
+
+
+def update(target: RudaTensor, op: Op, value: Any, places: RudaTensor, attrs: Any) -> None:
+    """Overwrite ``target`` with ``op(target, value, places)``, writing only what changes.
+
+    The reference of ``op`` offers ``in_place``, which writes into the array it is given.
+    """
+    mode = MODE.get()
+    if mode.tracer is not None or mode.recorder is not None:
+        assign(target, slow(op, (target, value, places), attrs))
+        return
+    _check_distinct(target.spec)
+    operands = [operand(op.name, v, target.spec.client) for v in (target, value, places)]
+    if None in operands:
+        got, wanted = type(value).__name__, "a tensor, array or scalar"
+        raise DTypeError(op.name, "not a value", got, wanted)
+    specs, handles, nodes = zip(*operands, strict=True)  # type: ignore[arg-type]
+    plan = op.lookup(specs, attrs)
+    changed = None
+    if mode.grad:
+        tracked = any(n is not None for n in nodes)
+        node = record(plan, handles, nodes, None) if tracked else None
+        changed = _recording(target, wrap(plan.out, None, node))
+    target.spec.client.update(plan, handles)
+    (target.handle.root or target.handle).version += 1
+    _set_nodes(changed, None)
+
+
+def _set_nodes(nodes: list[tuple[RudaTensor, Node]] | None, tracer: Any) -> None:
+    for tensor, node in nodes or ():
+        if tracer is None:
+            tensor.node = node
+        else:
+            tracer.set_node(tensor, node)
+
+
+def _check_distinct(spec: Spec) -> None:
+    if repeats_memory(spec.shape, spec.strides):
+        hint = "target.contiguous() first"
+        raise ShapeError("assign", "the target repeats memory", spec, hint=hint)
 
 
 def _fitting(target: RudaTensor, value: Any) -> RudaTensor:
@@ -55,9 +93,7 @@ def _fitting(target: RudaTensor, value: Any) -> RudaTensor:
     if found is None:
         raise DTypeError("assign", "not a value", type(value).__name__, "a tensor, array or scalar")
     given, handle, node = found
-    if any(n > 1 and s == 0 for n, s in zip(spec.shape, spec.strides, strict=True)):
-        hint = "target.contiguous() first"
-        raise ShapeError("assign", "the target repeats memory", spec, hint=hint)
+    _check_distinct(spec)
     if given.client is not spec.client:
         got = f"{given.client.device} for a target on {spec.client.device}"
         raise DeviceError(
@@ -129,7 +165,9 @@ def _assign_node(base: RudaTensor, target: RudaTensor, value: RudaTensor) -> Nod
     specs = (dense, value.spec, weak_spec(client, "int"))
     node = Node()
     node.plan = OPS["assign_view"].lookup(specs, (target.shape, strides))
-    node.x, node.y, node.z = base.node, value.node, None
+    # A change of everything leaves nothing of what was there.
+    node.x = None if target is base else base.node
+    node.y, node.z = value.node, None
     node.sz, node.vz = _offset(target) - _offset(base), None
     return node
 

@@ -12,6 +12,7 @@ from operator import attrgetter
 from typing import Any
 
 import numpy as np
+from numpy.lib.array_utils import byte_bounds
 
 from ruda.backends.numpy.fast import FAST
 from ruda.backends.numpy.memory import Handle, ViewHandle, handle_of, strided, view_of
@@ -25,6 +26,8 @@ from ruda.core.spec import Spec, spec_of
 # errstate around each operator would cost more than dispatching it does.
 warnings.filterwarnings("ignore", category=RuntimeWarning, module=r"ruda\.")
 
+# Unlike np.copyto, which runs a line of Python first.
+_store = np.ndarray.__setitem__
 _ELEMENTWISE = ("unary", "binary", "ternary")
 
 
@@ -91,10 +94,34 @@ class NumpyClient:
 
     def write(self, spec: Spec, handle: Any, value_spec: Spec, value: Any) -> None:
         """Copy ``value``, broadcast, into what ``handle`` shows; overlapping memory is fine."""
-        if not handle.array.flags.writeable:
-            hint = "ruda.tensor(array), which copies"
-            raise ArgumentError("assign", "the memory is read-only", spec, hint=hint)
+        _check_writeable(handle.array, spec)
         np.copyto(handle.array, value.array)
+
+    def update(self, plan: Any, handles: Sequence[Any]) -> None:
+        """Run ``plan`` so that its first operand takes the place of the output."""
+        target, *rest = handles
+        _check_writeable(target.array, plan.specs[0])
+        arrays = [h if s.weak else h.array for h, s in zip(rest, plan.specs[1:], strict=True)]
+        plan.op.numpy.in_place(target.array, *arrays, *plan.attrs)
+
+    def base(self, handle: Any) -> Spec:
+        """The spec of the array of a base handle."""
+        array = handle.array
+        return spec_of(self, array.shape, as_dtype(array.dtype), _strides(array))
+
+    def extent(self, handle: Any) -> tuple[int, int]:
+        """The addresses between which the elements of ``handle`` lie, the end excluded."""
+        return byte_bounds(handle.array)
+
+    def writes(self, changes: Sequence[tuple[Any, Any, int]]) -> list[tuple[Any, ...]]:
+        """Calls of C functions that store each value and count its target's version up."""
+        for target, _, _ in changes:
+            _check_writeable(target.array, self.base(target))
+        calls: list[tuple[Any, ...]] = []
+        for target, value, count in changes:
+            calls.append((_store, target.array, ..., value.array))
+            calls.append((setattr, target, "version", target.version + count))
+        return calls
 
     def synchronize(self) -> None:
         """Nothing is ever queued on the CPU."""
@@ -103,6 +130,12 @@ class NumpyClient:
 def make(device: Device) -> NumpyClient:
     """The client of the CPU."""
     return NumpyClient(device)
+
+
+def _check_writeable(array: Any, spec: Spec) -> None:
+    if not array.flags.writeable:
+        hint = "ruda.tensor(array), which copies"
+        raise ArgumentError("assign", "the memory is read-only", spec, hint=hint)
 
 
 def _strides(array: Any) -> tuple[int, ...]:

@@ -1,0 +1,353 @@
+"""``x[key]`` and ``x[key] = value`` with NumPy's rules.
+
+A key of integers, slices, ``...`` and ``None`` gives a view: one ``slice``, and a ``reshape`` for
+new axes. Tensors, arrays and lists of integers or booleans select with a copy, through ``index``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ruda.core.dtypes import int64
+from ruda.core.errors import ArgumentError, DeviceError, DTypeError, IndexRangeError, ShapeError
+from ruda.core.mode import MODE
+from ruda.core.shapes import Shape, broadcast_shapes
+from ruda.core.spec import Spec, weak_spec
+from ruda.ops.create import asarray
+from ruda.ops.index import INDEX, together, true_places
+from ruda.ops.index import index as _index
+from ruda.ops.join import stack, unstack
+from ruda.ops.movement import broadcast_to, expand_dims, moveaxis, reshape
+from ruda.ops.strides import slice_view
+from ruda.tensor.dispatch import OPS
+from ruda.tensor.launch import record
+from ruda.tensor.mutation import assign, update
+from ruda.tensor.operands import as_scalar
+from ruda.tensor.tensor import RudaTensor, wrap
+from ruda.tensor.views import register_view
+
+_SLICE = OPS["slice"]
+_PUT = OPS["index_put"]
+_find = _SLICE.hot.get
+_ONE, _ZERO = (1,), (0,)
+_ALL = slice(None)
+_starts_spec: dict[Any, Spec] = {}
+
+
+def getitem(x: RudaTensor, key: Any, /) -> RudaTensor:
+    """Elements of ``x`` that ``key`` selects: a view for basic keys, else a copy.
+
+    ``key`` holds integers, slices, ``...``, ``None``, and tensors, arrays or lists of integers or
+    booleans, with NumPy's rules on where the axes of the result lie. A key with booleans reads
+    their values. Raises ``IndexRangeError`` for an index outside of its axis.
+
+    >>> getitem(ruda.asarray([[1, 2], [3, 4]]), (slice(None), -1)).tolist()
+    [2, 4]
+    """
+    if key.__class__ is int and x.spec.shape:
+        size = x.spec.shape[0]
+        if -size <= key < size:
+            return _shown(x, (key + size if key < 0 else key,), _ONE, _ONE, _ZERO)
+    entries = key if key.__class__ is tuple else (key,)
+    basic = _basic("getitem", x.spec.shape, entries)
+    if basic is not None:
+        return _basic_view(x, *basic)
+    base, axes, places = _advanced("getitem", x, [_entry("getitem", x, e) for e in entries])
+    return _index(base, places, axes)  # type: ignore[no-any-return]
+
+
+def setitem(x: RudaTensor, key: Any, value: Any, /) -> None:
+    """Overwrite what ``x[key]`` would give by ``value``, broadcast to its shape.
+
+    Equal places of an advanced key: the last wins. A boolean key alone with a value that needs no
+    count of the true places becomes ``where``, which reads no values. Raises as ``getitem`` and
+    ``assign`` do.
+    """
+    if isinstance(value, list | tuple):
+        value = asarray(value, device=x.device)
+    entries = key if key.__class__ is tuple else (key,)
+    basic = _basic("setitem", x.spec.shape, entries)
+    if basic is not None:
+        target = _basic_view(x, *basic)
+        if not _is_same(target, value):
+            assign(target, _trimmed(value, target.spec.ndim))
+        return
+    items = [_entry("setitem", x, e) for e in entries]
+    if not _set_where(x, items, value):
+        base, axes, places = _advanced("setitem", x, items)
+        rank = len(INDEX.shown(None, base.spec, places.spec, axes))
+        update(base, _PUT, _trimmed(value, rank), places, (axes,))
+
+
+def _shown(
+    x: RudaTensor, starts: Shape, lengths: Shape, steps: Shape, dropped: Shape
+) -> RudaTensor:
+    """The view ``slice`` makes, without the detours of the general entry."""
+    mode = MODE.get()
+    if mode.special:
+        return slice_view(x, starts, lengths, steps, dropped)  # type: ignore[no-any-return]
+    spec = x.spec
+    by_value = _starts_spec.get(spec.client)
+    if by_value is None:
+        by_value = _starts_spec[spec.client] = weak_spec(spec.client, "int")
+    key = (spec, by_value, lengths, steps, dropped)
+    plan = _find(key) or _SLICE.miss(key, key[:2], key[2:])
+    handle = plan.run(x.handle, starts)
+    out = wrap(plan.out, handle)
+    register_view(x, out)
+    if x.node is not None and mode.grad and plan.records:
+        out.node = record(plan, (x.handle, starts), (x.node, None), handle)
+    return out
+
+
+def _basic(op: str, shape: Shape, entries: Any) -> tuple[Any, ...] | None:
+    """Starts, lengths, steps and dropped axes of a ``slice``, and the places of new axes.
+
+    None when an entry is of another kind than integer, slice, ``...`` or None.
+    """
+    starts: list[int] = []
+    lengths: list[int] = []
+    steps: list[int] = []
+    dropped: list[int] = []
+    fresh: list[int] = []
+    last = 0
+    for entry in entries:
+        axis = len(starts)
+        if entry is None:
+            fresh.append(axis - len(dropped) + len(fresh))
+        elif entry is ...:
+            gap = _gap(op, shape, entries)
+            starts += (0,) * gap
+            lengths += shape[axis : axis + gap]
+            steps += (1,) * gap
+        elif entry.__class__ is slice:
+            size = _size(op, shape, axis, entries)
+            start, length, step = _range(op, entry, size)
+            starts.append(start)
+            lengths.append(length)
+            steps.append(step)
+            last = last if length == size and step == 1 else axis + 1
+        elif entry.__class__ is int or isinstance(entry, np.integer):
+            starts.append(_place(op, int(entry), axis, _size(op, shape, axis, entries)))
+            lengths.append(1)
+            steps.append(1)
+            dropped.append(axis)
+            last = axis + 1
+        else:
+            return None
+    return (tuple(starts[:last]), tuple(lengths[:last]), tuple(steps[:last]), tuple(dropped), fresh)
+
+
+def _basic_view(
+    x: RudaTensor, starts: Shape, lengths: Shape, steps: Shape, dropped: Shape, fresh: list[int]
+) -> RudaTensor:
+    out = _shown(x, starts, lengths, steps, dropped)
+    return expand_dims(out, fresh) if fresh else out
+
+
+def _place(op: str, value: int, axis: int, size: int) -> int:
+    if not -size <= value < size:
+        expected = f"{-size} to {size - 1}" if size else "no index at all"
+        got = f"{value} for axis {axis} of size {size}"
+        raise IndexRangeError(op, "index out of range", got, expected)
+    return value + size if value < 0 else value
+
+
+def _range(op: str, entry: slice, size: int) -> tuple[int, int, int]:
+    try:
+        start, stop, step = entry.indices(size)
+    except TypeError:
+        expected = "integers or None"
+        raise DTypeError(op, "the bounds of a slice are no integers", entry, expected) from None
+    except ValueError:
+        raise ArgumentError(op, "the step of a slice is zero", entry) from None
+    length = len(range(start, stop, step))
+    # A slice of nothing may start outside, and one of a single element has no step.
+    return (0, 0, 1) if length == 0 else (start, length, step if length > 1 else 1)
+
+
+def _size(op: str, shape: Shape, axis: int, entries: Any) -> int:
+    if axis >= len(shape):
+        raise _too_many(op, shape)
+    return shape[axis]
+
+
+def _gap(op: str, shape: Shape, entries: Any) -> int:
+    """How many axes the ``...`` of a key stands for."""
+    gap = len(shape)
+    dots = 0
+    for entry in entries:
+        dots += entry is ...
+        gap -= _consumed(entry)
+    if dots > 1:
+        raise IndexRangeError(op, "a key has one ... at most", f"{dots} of them")
+    if gap < 0:
+        raise _too_many(op, shape)
+    return gap
+
+
+def _too_many(op: str, shape: Shape) -> IndexRangeError:
+    return IndexRangeError(op, "too many indices", f"a tensor of shape {shape}")
+
+
+def _consumed(entry: Any) -> int:
+    """How many axes of the tensor an entry selects from."""
+    if entry is None or entry is ... or isinstance(entry, bool | np.bool_):
+        return 0
+    if entry.__class__ is RudaTensor and entry.spec.dtype.kind == "bool":
+        return entry.spec.ndim  # type: ignore[no-any-return]
+    if isinstance(entry, np.ndarray) and entry.dtype == np.bool_:
+        return entry.ndim
+    return 1
+
+
+def _entry(op: str, x: RudaTensor, entry: Any) -> Any:
+    """An entry as an integer, slice, ``...``, None, or a tensor of integers or booleans."""
+    if entry is None or entry is ... or entry.__class__ is slice or entry.__class__ is int:
+        return entry
+    if isinstance(entry, np.integer):
+        return int(entry)
+    if isinstance(entry, np.ndarray) and x.device.kind != "cpu":
+        hint = f"ruda.asarray(key, device={str(x.device)!r})"
+        raise DeviceError(op, "a NumPy array is on the CPU", f"a key on {x.device}", hint=hint)
+    if isinstance(entry, list | tuple | bool | np.bool_ | np.ndarray):
+        entry = _host(entry, x)
+    if entry.__class__ is not RudaTensor or entry.spec.dtype.kind not in ("bool", "int", "uint"):
+        got = entry.spec if entry.__class__ is RudaTensor else f"{entry!r:.60}"
+        expected = "integers, slices, ..., None, or tensors of integers or booleans"
+        raise DTypeError(op, "not an index", got, expected)
+    return entry
+
+
+def _host(entry: Any, x: RudaTensor) -> Any:
+    """A list, array or bool of a key as a tensor; what holds no numbers is returned as it is."""
+    values = np.asarray(entry)
+    if values.size == 0 and not isinstance(entry, np.ndarray):
+        values = values.astype(np.int64)
+    return asarray(values, device=x.device) if values.dtype.kind in "biu" else entry
+
+
+def _advanced(
+    op: str, x: RudaTensor, items: list[Any]
+) -> tuple[RudaTensor, tuple[int, ...], RudaTensor]:
+    """The view, its axes and the places along them that an advanced key selects."""
+    gap = _gap(op, x.spec.shape, items)
+    if ... not in [i for i in items if i.__class__ is not RudaTensor]:
+        items = [*items, ...]
+    basic: list[Any] = []
+    marks: list[int] = []
+    axes: list[int] = []
+    indices: list[RudaTensor] = []
+    axis = source = 0
+    for item in items:
+        if item.__class__ is RudaTensor:
+            found = _indices(op, x, item, source)
+            marks += range(len(basic), len(basic) + len(found))
+            axes += range(axis, axis + len(found))
+            basic += [None] if not item.spec.ndim and _is_mask(item) else [_ALL] * len(found)
+            indices += found
+            axis += len(found)
+        else:
+            if item.__class__ is int:
+                marks.append(len(basic))
+            basic.append(item)
+            axis += gap if item is ... else item.__class__ is not int
+        source += gap if item is ... else _consumed(item)
+    base = _basic_view(x, *_basic(op, x.spec.shape, basic))  # type: ignore[misc]
+    places = tuple(axes)
+    if together(places) and marks[-1] - marks[0] + 1 != len(marks):
+        # An integer that was dropped, or an empty ``...``, kept them apart: the new axes lead.
+        base = moveaxis(base, places, tuple(range(len(places))))
+        places = tuple(range(len(places)))
+    return base, places, _stacked(op, indices)
+
+
+def leading(op: str, x: RudaTensor, key: Any) -> tuple[Shape, RudaTensor]:
+    """Axes and places of ``x`` that a key of tensors alone, for the leading axes, selects."""
+    indices: list[RudaTensor] = []
+    for entry in key:
+        item = _entry(op, x, entry)
+        if item.__class__ is not RudaTensor:
+            raise DTypeError(op, "not a tensor", f"{entry!r:.60}", "tensors of integers or bools")
+        indices += _indices(op, x, item, len(indices))
+    if not 0 < len(indices) <= x.spec.ndim:
+        raise _too_many(op, x.spec.shape)
+    return tuple(range(len(indices))), _stacked(op, indices)
+
+
+def _is_mask(item: Any) -> bool:
+    return item.__class__ is RudaTensor and item.spec.dtype.kind == "bool"
+
+
+def _indices(op: str, x: RudaTensor, item: RudaTensor, axis: int) -> list[RudaTensor]:
+    """The index for each axis that ``item`` selects from: itself, or where a mask is true."""
+    if not _is_mask(item):
+        return [item]
+    shape = x.spec.shape[axis : axis + item.spec.ndim]
+    if item.spec.shape != shape:
+        got = f"{item.spec.shape} for axes {axis} on of {x.spec.shape}"
+        raise ShapeError(op, "the mask does not fit", got, shape)
+    return list(unstack(true_places(item)))
+
+
+def _stacked(op: str, indices: list[RudaTensor]) -> RudaTensor:
+    if len(indices) == 1:
+        return indices[0]
+    shape = broadcast_shapes(op, *(i.spec.shape for i in indices))
+    return stack([broadcast_to(i.astype(int64, copy=False), shape) for i in indices])
+
+
+def _set_where(x: RudaTensor, items: list[Any], value: Any) -> bool:
+    """Do ``x[mask] = value`` without reading the mask, where the value needs no count of it."""
+    masks = [i for i in items if _is_mask(i)]
+    others = [i for i in items if not _is_mask(i) and i is not ... and i != _ALL]
+    if len(masks) != 1 or others or not masks[0].spec.ndim:
+        return False
+    mask = masks[0].spec
+    gap = _gap("setitem", x.spec.shape, items)
+    before = items[: [_is_mask(i) for i in items].index(True)]
+    lead = sum(gap if i is ... else 1 for i in before)
+    rest = x.spec.ndim - lead - mask.ndim
+    shape = _shape_of(value)
+    if mask.shape != x.spec.shape[lead : lead + mask.ndim] or shape is None:
+        return False
+    if len(shape) > rest:
+        cut = len(shape) - rest
+        if shape[cut - 1] != 1:
+            return False
+        value = reshape(value, shape[: cut - 1] + (1,) * mask.ndim + shape[cut:])
+    condition = reshape(masks[0], mask.shape + (1,) * rest)
+    assign(x, OPS["where"].call(condition, value, x))
+    return True
+
+
+def _shape_of(value: Any) -> Shape | None:
+    """The shape of a value that is a tensor or a scalar; None for anything else."""
+    if value.__class__ is RudaTensor:
+        return value.spec.shape  # type: ignore[no-any-return]
+    return () if as_scalar(value) is not None else None
+
+
+def _trimmed(value: Any, rank: int) -> Any:
+    """``value`` without leading axes of length 1 beyond ``rank``: NumPy drops them too."""
+    if not isinstance(value, RudaTensor | np.ndarray) or len(value.shape) <= rank:
+        return value
+    extra = len(value.shape) - rank
+    if any(n != 1 for n in value.shape[:extra]):
+        return value
+    if isinstance(value, np.ndarray):
+        return value.reshape(value.shape[extra:])
+    return reshape(value, value.shape[extra:])
+
+
+def _is_same(target: RudaTensor, value: Any) -> bool:
+    """Whether ``value`` is the very view to be written: what ``x[i] += y`` does at its end."""
+    return (
+        value.__class__ is RudaTensor
+        and value.spec is target.spec
+        and value.handle.root is target.handle.root
+        and value.handle.root is not None
+        and value.handle.offset == target.handle.offset
+    )
