@@ -197,6 +197,7 @@ from ruda.ops.movement import (
     squeeze,
 )
 from ruda.ops.promotion import can_cast, result_type
+from ruda.ops.quantile import median, quantile
 from ruda.ops.reduce import all, any, argmax, argmin, count_nonzero, max, min, prod, sum
 from ruda.ops.round import ceil, floor, round, trunc
 from ruda.ops.scan import (
@@ -228,7 +229,7 @@ from ruda.ops.sets import (
 )
 from ruda.ops.sort import argsort, argtopk, searchsorted, sort, topk
 from ruda.ops.special import digamma, erf, erfc, erfinv, lgamma, polygamma
-from ruda.ops.statistics import logsumexp, mean, std, var
+from ruda.ops.statistics import logsumexp, mean, norm, std, var
 from ruda.ops.trig import acos, asin, atan, atan2, cos, sin, tan
 from ruda.tensor import methods as _methods
 from ruda.tensor.tensor import RudaTensor

@@ -139,7 +139,7 @@ def nonempty(op: Any, specs: Specs, axes: Shape, keepdims: bool, *_: Any) -> Sha
     return rules.reduced(op, specs, axes, keepdims)
 
 
-def _extreme_cotangent(g: Any, x: Any, out: Any, axes: Shape, keepdims: bool) -> Any:
+def extreme_cotangent(g: Any, x: Any, out: Any, axes: Shape, keepdims: bool) -> Any:
     """``g`` in equal shares to the elements that attain the extreme (the NaNs, if there are any).
 
     A tie has no derivative; equal shares are the subgradient that treats its elements alike.
@@ -159,7 +159,7 @@ def _extreme(name: str, numpy: Any, doc: str) -> Any:
         shape=nonempty,
         dtype=rules.promote,
         numpy=lambda x, axes, keepdims: numpy(x, axis=axes, keepdims=keepdims),
-        vjp=(_extreme_cotangent,),
+        vjp=(extreme_cotangent,),
         accepts=BOOL + REAL,
         doc=doc,
     )

@@ -9,16 +9,17 @@ import numpy as np
 
 from ruda.core import dtypes
 from ruda.core.dtypes import ARITHMETIC, BOOL, REAL, as_dtype
-from ruda.core.errors import DTypeError
+from ruda.core.errors import ArgumentError, DTypeError
 from ruda.core.shapes import Shape, normalize_axes
 from ruda.core.spec import Spec
 from ruda.ops import rules
+from ruda.ops.arith import absolute, pow, sign
 from ruda.ops.compare import equal, isfinite
 from ruda.ops.explog import exp, log
-from ruda.ops.movement import squeeze
+from ruda.ops.movement import squeeze, zeros_of
+from ruda.ops.reduce import extreme_cotangent, unreduced
 from ruda.ops.reduce import max as _max
 from ruda.ops.reduce import sum as _sum
-from ruda.ops.reduce import unreduced
 from ruda.ops.scan import log_ratio
 from ruda.ops.select import where
 from ruda.ops.table import fused, row
@@ -226,3 +227,76 @@ def logsumexp(x: RudaTensor, /, axis: Any = None, *, keepdims: bool = False) -> 
     1000.693115234375
     """
     return _logsumexp(x, normalize_axes(axis, x.ndim, "logsumexp"), bool(keepdims))
+
+
+def _magnitudes(op: Any, specs: Specs, *_: Any) -> Any:
+    dtype, _ = rules.floating(op, specs)
+    return dtype, dtypes.real_of(dtype)
+
+
+def _norm_reference(x: Any, axes: Shape, keepdims: bool, order: float) -> Any:
+    how: dict[str, Any] = {"axis": axes, "keepdims": keepdims}
+    if order == 2:
+        squares = x.real**2 + x.imag**2 if np.iscomplexobj(x) else x * x
+        return np.sqrt(np.sum(squares, **how))
+    size = np.abs(x)
+    if order == 0:
+        return np.sum(size != 0, **how)
+    if order == math.inf:
+        return np.max(size, initial=0, **how)
+    if order == -math.inf:
+        return np.min(size, initial=np.inf, **how)
+    return np.sum(size, **how) if order == 1 else np.sum(size**order, **how) ** (1 / order)
+
+
+def _norm_cotangent(g: Any, x: Any, out: Any, axes: Shape, keepdims: bool, order: float) -> Any:
+    """Zero, the least subgradient, where ``x`` or its norm is zero; equal shares of a tie."""
+    if order == 0:
+        return zeros_of(x.spec, x)
+    if order == 1:
+        return unreduced(g, x.spec, axes, keepdims) * sign(x)
+    if abs(order) == math.inf:
+        return extreme_cotangent(g, absolute(x), out, axes, keepdims) * sign(x)
+    safe = where(equal(out, 0), math.inf, out)
+    if order == 2:
+        return unreduced(g / safe, x.spec, axes, keepdims) * x
+    ratio = absolute(x) / unreduced(safe, x.spec, axes, keepdims)
+    slope = pow(where(equal(ratio, 0), 1.0, ratio), order - 1)
+    return unreduced(g, x.spec, axes, keepdims) * slope * sign(x)
+
+
+_norm = row(
+    "reduction",
+    "norm",
+    "x",
+    "axes keepdims order",
+    shape=rules.reduced,
+    dtype=_magnitudes,
+    numpy=_norm_reference,
+    vjp=(_norm_cotangent,),
+    accepts=ARITHMETIC,
+    cast="high",
+    doc="Vector norm over ``axes``.",
+)
+
+
+def norm(
+    x: RudaTensor,
+    /,
+    *,
+    axis: Any = None,
+    keepdims: bool = False,
+    ord: float = 2,
+) -> RudaTensor:
+    """Vector norm over ``axis`` (one, several, or None for all): ``sum(|x|^ord)^(1/ord)``.
+
+    ``ord`` may be inf (the largest magnitude), -inf (the smallest) and 0 (how many are nonzero).
+    Real for complex ``x``; half types add up in float32. At zero the gradient is zero.
+
+    >>> norm(ruda.asarray([3.0, 4.0])).item()
+    5.0
+    """
+    axes = normalize_axes(axis, x.ndim, "norm")
+    if not isinstance(ord, int | float) or math.isnan(ord):
+        raise ArgumentError("norm", "the order is not a number", repr(ord), "a real number")
+    return _norm(x, axes, bool(keepdims), float(ord))

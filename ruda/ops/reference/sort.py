@@ -15,7 +15,7 @@ def sort(x: Any, axis: int, descending: bool) -> Any:
 
 def argsort(x: Any, axis: int, descending: bool, stable: bool) -> Any:
     """Positions along ``axis`` that sort ``x``; equal elements keep their order if ``stable``."""
-    kind = "stable" if stable else "quicksort"
+    kind: Any = "stable" if stable else "quicksort"
     if not descending:
         return np.argsort(x, axis=axis, kind=kind)
     # Sorting the reversed axis and reading it backwards keeps the order of equal elements.
