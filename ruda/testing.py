@@ -83,7 +83,11 @@ def _wide(value: Any) -> Any:
 
 
 def _norm(values: Any) -> float:
-    return float(np.sqrt(np.sum(np.abs(values) ** 2)))
+    # Scaled, since squares of small or large values leave the range.
+    largest = float(np.max(np.abs(values), initial=0.0))
+    if largest == 0.0:
+        return 0.0
+    return largest * float(np.sqrt(np.sum(np.abs(values / largest) ** 2)))
 
 
 def _fail(what: str, got: Any, want: Any) -> None:
@@ -138,7 +142,7 @@ def _checked(x: Any) -> Any:
 
 
 def _moves(x: Any) -> bool:
-    return isinstance(x, np.ndarray) and x.dtype.kind in "fc"
+    return _is_array(x) and x.dtype.kind in "fc"
 
 
 def _leaf(x: Any) -> Any:
@@ -268,9 +272,9 @@ def check_op(
 
 def _check_layouts(call: Callable[..., Any], arguments: list[Any], length: int) -> None:
     name = getattr(call, "__name__", repr(call))
-    expected = _parts(call(*map(_tensor, arguments)))
+    expected = _parts(call(*[_tensor(x.copy()) if _is_array(x) else x for x in arguments]))
     for i, x in enumerate(arguments):
-        for layout, array in layouts(x) if isinstance(x, np.ndarray) else ():
+        for layout, array in layouts(x) if _is_array(x) else ():
             before = array.copy()
             changed = [*arguments[:i], array, *arguments[i + 1 :]]
             title = f"{name} with input {i} {layout}"
@@ -281,8 +285,12 @@ def _check_layouts(call: Callable[..., Any], arguments: list[Any], length: int) 
             )
 
 
+def _is_array(x: Any) -> bool:
+    return isinstance(x, np.ndarray)
+
+
 def _tensor(x: Any) -> Any:
-    return asarray(x) if isinstance(x, np.ndarray) else x
+    return asarray(x) if _is_array(x) else x
 
 
 def _parts(result: Any) -> Sequence[Any]:
