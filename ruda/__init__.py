@@ -43,6 +43,7 @@ from ruda.core.errors import (
     GradientError,
     IndexRangeError,
     IntegerRangeError,
+    LinAlgError,
     RudaError,
     ShapeError,
     StoreError,

@@ -99,6 +99,7 @@ INTEGER = SIGNED + UNSIGNED
 FLOAT = (float16, bfloat16, float32, float64)
 COMPLEX = (complex64, complex128)
 INEXACT = FLOAT + COMPLEX
+PRECISE = (float32, float64, complex64, complex128)
 REAL = INTEGER + FLOAT
 NUMERIC = REAL + COMPLEX
 BOOL = (bool_,)
@@ -121,6 +122,7 @@ CATEGORY_NAMES: dict[tuple[DType, ...], str] = {
     INTEGER: "an integer",
     FLOAT: "a real floating",
     INEXACT: "a floating",
+    PRECISE: "a float32, float64 or complex",
     COMPLEX: "a complex",
     REAL: "a real",
     NUMERIC: "a numeric",

@@ -53,6 +53,10 @@ class ArgumentError(RudaError, ValueError):
     """An argument whose value is not allowed."""
 
 
+class LinAlgError(RudaError, ValueError):
+    """A matrix that a decomposition or solve cannot handle, such as a singular one."""
+
+
 class IndexRangeError(RudaError, IndexError):
     """An index outside the axis it selects from."""
 

@@ -146,7 +146,7 @@ def vecdot(x: RudaTensor, y: RudaTensor, /, *, axis: int = -1) -> RudaTensor:
     >>> vecdot(ruda.asarray([1, 2, 3]), ruda.asarray([4, 5, 6])).item()
     32
     """
-    from_right = _axis_from_right(x, y, axis)
+    from_right = axis_from_right("vecdot", x, y, axis)
     if x.shape[from_right] != y.shape[from_right]:
         got, expected = f"{x.shape} and {y.shape}", f"equal lengths along axis {axis}"
         raise ShapeError("vecdot", "the contracted lengths differ", got, expected)
@@ -155,11 +155,10 @@ def vecdot(x: RudaTensor, y: RudaTensor, /, *, axis: int = -1) -> RudaTensor:
     return _squeeze(_matmul(rows, columns), (-2, -1))
 
 
-def _axis_from_right(x: RudaTensor, y: RudaTensor, axis: int) -> int:
+def axis_from_right(op: str, x: RudaTensor, y: RudaTensor, axis: int) -> int:
     """``axis`` of the broadcast shape as a negative number, which both operands must have."""
-    rank = max(x.ndim, y.ndim)
-    place = normalize_axis(axis, rank, "vecdot") - rank
-    return normalize_axis(place, min(x.ndim, y.ndim), "vecdot") - min(x.ndim, y.ndim)
+    low, high = sorted((x.ndim, y.ndim))
+    return normalize_axis(normalize_axis(axis, high, op) - high, low, op) - low
 
 
 @composite

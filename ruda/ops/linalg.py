@@ -1,0 +1,213 @@
+"""Norms, powers, traces and cross products: what needs no decomposition of its own.
+
+What works on matrices works on the last two axes and batches over the others.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ruda.core.dtypes import INEXACT, NUMERIC, real_of
+from ruda.core.errors import ArgumentError, ShapeError
+from ruda.core.shapes import Shape, broadcast_shapes, index, normalize_axes
+from ruda.core.spec import Spec
+from ruda.ops import rules
+from ruda.ops.arith import absolute, sign
+from ruda.ops.arith import pow as _pow
+from ruda.ops.cast import astype
+from ruda.ops.compare import equal
+from ruda.ops.complexes import conj
+from ruda.ops.linalg_solve import inv
+from ruda.ops.linalg_values import svdvals
+from ruda.ops.matmul import axis_from_right, matmul
+from ruda.ops.matrices import identity_like
+from ruda.ops.movement import moveaxis
+from ruda.ops.reduce import max as _max
+from ruda.ops.reduce import min as _min
+from ruda.ops.reduce import sum as _sum
+from ruda.ops.reduce import unreduced
+from ruda.ops.select import where
+from ruda.ops.strides import diagonal_view
+from ruda.ops.table import composite, row
+from ruda.tensor.tensor import RudaTensor
+
+Specs = tuple[Spec, ...]
+
+
+def _norm_dtype(op: Any, specs: Specs, *_: Any) -> Any:
+    dtype, _ = rules.promote(op, specs)
+    return dtype, real_of(dtype)
+
+
+def _norm(x: Any, axes: Shape, keepdims: bool, order: float) -> Any:
+    size = np.abs(x)
+    if order == math.inf:
+        return np.max(size, axis=axes, keepdims=keepdims, initial=0)
+    if order == -math.inf:
+        return np.min(size, axis=axes, keepdims=keepdims, initial=math.inf)
+    if order == 0:
+        return np.sum(size != 0, axis=axes, keepdims=keepdims)
+    if order == 1:
+        return np.sum(size, axis=axes, keepdims=keepdims)
+    if order == 2:
+        return np.sqrt(np.sum(size * size, axis=axes, keepdims=keepdims))
+    return np.sum(size**order, axis=axes, keepdims=keepdims) ** (1 / order)
+
+
+def _norm_cotangent(
+    g: Any, x: Any, out: Any, x_spec: Spec, axes: Shape, keepdims: bool, order: float
+) -> Any:
+    """``g sign(x) (|x| / norm)^(order - 1)``; 0 where that has no value, at elements of 0."""
+    if order == 0:
+        return None
+    g, norm = (unreduced(t, x_spec, axes, keepdims) for t in (g, out))
+    if order == 1:
+        return g * sign(x)
+    if math.isinf(order):
+        ties = astype(equal(absolute(x), norm), g.dtype)
+        return g * sign(x) * ties / _sum(ties, axis=axes, keepdims=True)
+    if order == 2:
+        return x * where(equal(norm, 0), 0, g / where(equal(norm, 0), 1, norm))
+    flat = equal(x, 0)
+    share = absolute(where(flat, 1, x)) / where(equal(norm, 0), 1, norm)
+    return where(flat, 0, g * sign(x) * _pow(share, order - 1))
+
+
+_vector_norm = row(
+    "reduction",
+    "vector_norm",
+    "x",
+    "axes keepdims order",
+    shape=rules.reduced,
+    dtype=_norm_dtype,
+    numpy=_norm,
+    vjp=(_norm_cotangent,),
+    accepts=INEXACT,
+    cast="high",
+    doc="Norm of the elements along ``axes``.",
+)
+
+
+def vector_norm(
+    x: RudaTensor, /, *, axis: Any = None, keepdims: bool = False, ord: float = 2
+) -> RudaTensor:
+    """``(Σ |x|^ord)^(1/ord)`` over ``axis``: one, several, or None for all; real.
+
+    ``ord`` is any number; ``inf`` and ``-inf`` give the largest and least absolute value, 0 the
+    count of elements that are not 0. Floating dtypes; half types add up in float32. The gradient
+    at elements of 0 is 0.
+
+    >>> vector_norm(ruda.asarray([3.0, 4.0])).item()
+    5.0
+    """
+    if not isinstance(ord, int | float) or math.isnan(ord):
+        raise ArgumentError("vector_norm", "ord is not a number", repr(ord), "an int or a float")
+    axes = normalize_axes(axis, x.ndim, "vector_norm")
+    return _vector_norm(x, axes, bool(keepdims), float(ord))
+
+
+_SINGULAR = {"nuc": _sum, 2: _max, -2: _min}
+_SUMMED = {1: (-2, _max), -1: (-2, _min), math.inf: (-1, _max), -math.inf: (-1, _min)}
+
+
+@composite
+def matrix_norm(x: RudaTensor, /, *, keepdims: bool = False, ord: Any = "fro") -> RudaTensor:
+    """Norm of the matrices ``x [..., m, n]``: ``[...]``, real.
+
+    ``ord`` is ``"fro"`` (root of the sum of squares), ``"nuc"`` (sum of the singular values), 2 or
+    -2 (largest or least of them), 1 or -1 (largest or least sum of absolute values of a column),
+    ``inf`` or ``-inf`` (of a row).
+
+    >>> matrix_norm(ruda.asarray([[3.0, 0.0], [0.0, -4.0]]), ord=1).item()
+    4.0
+    """
+    if x.ndim < 2:
+        raise ShapeError("matrix_norm", "needs matrices", x.shape, "x [..., m, n]")
+    if ord == "fro":
+        return vector_norm(x, axis=(-2, -1), keepdims=keepdims)
+    if ord in _SINGULAR:
+        out = _SINGULAR[ord](svdvals(x), axis=-1)
+    elif ord in _SUMMED:
+        axis, extreme = _SUMMED[ord]
+        out = extreme(_sum(absolute(x), axis=axis), axis=-1)
+    else:
+        expected = '"fro", "nuc", 1, -1, 2, -2, inf or -inf'
+        raise ArgumentError("matrix_norm", "unknown norm", repr(ord), expected)
+    return out.reshape((*out.shape, 1, 1)) if keepdims else out
+
+
+@composite
+def matrix_power(x: RudaTensor, n: int, /) -> RudaTensor:
+    """``x [..., m, m]`` multiplied by itself ``n`` times; the inverse's power for negative ``n``.
+
+    >>> matrix_power(ruda.asarray([[1, 1], [0, 1]]), 3).tolist()
+    [[1, 3], [0, 1]]
+    """
+    left = index(n, "matrix_power", "n")
+    if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
+        raise ShapeError("matrix_power", "needs square matrices", x.shape, "x [..., m, m]")
+    square, left, out = inv(x) if left < 0 else x, abs(left), None
+    while left:
+        if left & 1:
+            out = square if out is None else matmul(out, square)
+        left >>= 1
+        if left:
+            square = matmul(square, square)
+    return identity_like(x) if out is None else out
+
+
+def diagonal(x: RudaTensor, /, *, offset: int = 0) -> RudaTensor:
+    """The elements ``x[..., i, i + offset]`` of the matrices ``x``; a view.
+
+    >>> diagonal(ruda.asarray([[1, 2], [3, 4]])).tolist()
+    [1, 4]
+    """
+    if x.ndim < 2:
+        raise ShapeError("diagonal", "needs matrices", x.shape, "x [..., m, n]")
+    return diagonal_view(x, index(offset, "diagonal", "offset"), x.ndim - 2, x.ndim - 1)
+
+
+@composite
+def trace(x: RudaTensor, /, *, offset: int = 0, dtype: Any = None) -> RudaTensor:
+    """Sum of the diagonal ``offset`` of the matrices ``x [..., m, n]``, in the dtype of ``sum``.
+
+    >>> trace(ruda.asarray([[1, 2], [3, 4]])).item()
+    5
+    """
+    return _sum(diagonal(x, offset=offset), axis=-1, dtype=dtype)
+
+
+def _crossed(op: Any, specs: Specs) -> Shape:
+    x, y = specs[0].shape, specs[1].shape
+    if x[-1:] != (3,) or y[-1:] != (3,):
+        expected = "3 elements along the axis of both"
+        raise ShapeError(op.name, "not vectors of space", f"{x} and {y}", expected)
+    return broadcast_shapes(op.name, x, y)
+
+
+_cross = row(
+    "library",
+    "cross",
+    "x y",
+    shape=_crossed,
+    dtype=rules.promote,
+    numpy=np.cross,
+    vjp=(lambda g, y: _cross(conj(y), g), lambda g, x: _cross(g, conj(x))),
+    accepts=NUMERIC,
+    doc="Cross product along the last axis.",
+)
+
+
+def cross(x: RudaTensor, y: RudaTensor, /, *, axis: int = -1) -> RudaTensor:
+    """Cross product of the vectors of 3 elements along ``axis``; the other axes broadcast.
+
+    >>> cross(ruda.asarray([1, 0, 0]), ruda.asarray([0, 1, 0])).tolist()
+    [0, 0, 1]
+    """
+    place = axis_from_right("cross", x, y, axis)
+    if place == -1:
+        return _cross(x, y)
+    return moveaxis(_cross(moveaxis(x, place, -1), moveaxis(y, place, -1)), -1, place)
