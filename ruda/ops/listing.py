@@ -52,25 +52,29 @@ def load() -> list[ModuleType]:
 
 def definitions() -> dict[str, Definition]:
     """Where each row and composite is defined, by name."""
+    modules = load()
     rows = {id(op.call): name for name, op in TABLE.items()}
+    rows |= {id(op): name for name, op in TABLE.items()}
     rows |= {id(composite.function): name for name, composite in COMPOSITES.items()}
     out: dict[str, Definition] = {}
-    for module in load():
+    for module in modules:
         for node in ast.parse(inspect.getsource(module)).body:
-            for bound in _bound(node):
-                name = rows.get(id(getattr(module, bound, None)))
+            first = min([node.lineno, *(d.lineno for d in _decorators(node))])
+            for value in _defined(module, node):
+                name = rows.get(id(value))
                 if name is not None:
-                    first = min([node.lineno, *(d.lineno for d in _decorators(node))])
                     out.setdefault(name, Definition(module, first, node.end_lineno or first))
     return out
 
 
-def _bound(node: ast.stmt) -> list[str]:
-    """The names that a statement of a module defines, imports left out."""
+def _defined(module: ModuleType, node: ast.stmt) -> list[Any]:
+    """What a statement of a module binds to names, tuples taken apart and imports left out."""
     if isinstance(node, ast.FunctionDef):
-        return [node.name]
+        return [getattr(module, node.name, None)]
     targets = node.targets if isinstance(node, ast.Assign) else []
-    return [target.id for target in targets if isinstance(target, ast.Name)]
+    names = [n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name)]
+    values = [getattr(module, name, None) for name in names]
+    return [*values, *(part for v in values if isinstance(v, tuple) for part in v)]
 
 
 def _decorators(node: ast.stmt) -> list[ast.expr]:

@@ -12,7 +12,8 @@ import ruda
 from ruda.core.devices import client
 from ruda.core.dtypes import ARITHMETIC, DType, as_dtype
 from ruda.core.errors import DTypeError
-from ruda.core.spec import Spec
+from ruda.core.spec import Spec, absent_spec
+from ruda.ops.listing import load
 from ruda.ops.table import TABLE
 from ruda.tensor.dispatch import Op
 from ruda.tensor.launch import slow
@@ -21,6 +22,7 @@ from ruda.tensor.tensor import RudaTensor
 from tests.table.sample import Sample, operands
 from tests.table.samples import SAMPLES
 
+load()
 ELEMENTWISE = ("unary", "binary", "ternary")
 BY_ARITY = {
     1: (Sample(((3, 5),)),),
@@ -74,7 +76,7 @@ def refuses(op: Op, sample: Sample, dtype: DType) -> bool:
 def specs_of(op: Op, values: list[Any]) -> tuple[Spec, ...]:
     """The specs that a call with ``values`` looks up."""
     found = [operand(op.name, v, client()) for v in values]
-    return tuple(f[0] for f in found if f is not None)
+    return tuple(absent_spec(client()) if f is None else f[0] for f in found)
 
 
 def typed(full: bool) -> Iterator[Any]:
@@ -175,6 +177,8 @@ def _is_array(value: Any) -> bool:
 
 def _seen(op: Op, value: Any, dtype: DType | None) -> Any:
     """An operand as the reference gets it: cast as the row says, and then to 64 bits a part."""
+    if value is None:
+        return None
     if not _is_array(value):
         return value if dtype is None else np.asarray(value, wide(dtype) or dtype.numpy)
     target = None if op.exact else wide(dtype or as_dtype(value.dtype))

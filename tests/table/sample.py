@@ -29,10 +29,10 @@ class Sample:
     """The operands and attributes of one call of a row.
 
     An operand is a shape (random values in the row's domain and in the dtype under test), an
-    ndarray (of floats: cast to the dtype under test; of anything else: as it is), a ``Vector``, or
-    a scalar. ``attrs`` are the row's attributes, normalised. ``dtypes`` narrows the dtypes that the
-    row accepts, ``grad=False`` says that there is no derivative at these values, ``dense=True``
-    that only row-major operands are taken and others raise.
+    ndarray (of floats: cast to the dtype under test; of anything else: as it is), a ``Vector``, a
+    scalar, or None for an optional one. ``attrs`` are the row's attributes, normalised. ``dtypes``
+    narrows the dtypes that the row accepts, ``grad=False`` says that there is no derivative at
+    these values, ``dense=True`` that only row-major operands are taken and others raise.
     """
 
     inputs: tuple[Any, ...]
@@ -58,12 +58,16 @@ class Bad:
 
 @dataclass(frozen=True)
 class Composed:
-    """A function of tensors to differentiate and trace, with shapes or ndarrays for its inputs."""
+    """A function of tensors to differentiate and trace, with shapes or ndarrays for its inputs.
+
+    ``captured=False`` says that a compiled step cannot hold it: a shape depends on values.
+    """
 
     name: str
     call: Callable[..., Any]
     inputs: tuple[Any, ...]
     domain: tuple[float, float] = (-2.0, 2.0)
+    captured: bool = True
 
 
 def values(shape: tuple[int, ...], dtype: DType, domain: tuple[float, float], rng: Any) -> Any:
