@@ -24,7 +24,7 @@ from ruda.ops.rowwise import (
     wide,
 )
 from ruda.ops.statistics import mean as mean_of
-from ruda.ops.table import fused
+from ruda.ops.table import composite, fused
 from ruda.tensor.operands import as_scalar
 from ruda.tensor.tensor import RudaTensor
 
@@ -161,6 +161,7 @@ def _channels(name: str, x: RudaTensor, least: int, **params: Any) -> list[Any]:
     return out
 
 
+@composite
 def batch_norm(
     input: RudaTensor,
     running_mean: RudaTensor | None = None,
@@ -224,6 +225,7 @@ def _move(name: str, running: Any, batch: RudaTensor, momentum: float, factor: f
         running.assign(astype(running * (1 - number) + found, running.dtype, copy=False))
 
 
+@composite
 def instance_norm(
     input: RudaTensor,
     running_mean: RudaTensor | None = None,
@@ -258,6 +260,7 @@ def instance_norm(
     return y
 
 
+@composite
 def group_norm(
     input: RudaTensor,
     num_groups: int,

@@ -1,0 +1,199 @@
+"""Samples of convolution, pooling, norms, losses, attention, embedding and dropout."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import ruda
+from ruda.core.errors import (
+    ArgumentError,
+    ConvDTypeError,
+    ConvShapeError,
+    IndexRangeError,
+    NormalizationDTypeError,
+    NormalizationError,
+    NormalizationShapeError,
+    ShapeError,
+)
+from ruda.ops.adaptive_pool import adaptive_avg_pool2d
+from ruda.ops.conv import ConvArgumentError, conv1d, conv2d
+from ruda.ops.dropout import dropout1d, dropout2d, dropout3d
+from ruda.ops.embed import embedding
+from ruda.ops.generator import Generator
+from ruda.ops.norm import layer_norm, rms_norm
+from ruda.ops.pool import avg_pool2d, max_pool2d
+from ruda.ops.softmax import softmax
+from ruda.ops.standard_norm import batch_norm, group_norm, instance_norm
+from tests.table.sample import Bad, Composed, Sample
+
+# Stride, padding, dilation, groups.
+PLAIN = ((1,), ((0, 0),), (1,), 1)
+UNEVEN = ((2, 1), ((1, 0), (0, 2)), (1, 2), 2)
+SOLID = ((1, 1, 2), ((1, 1),) * 3, (1, 1, 1), 1)
+
+# Kernel, stride, padding, then dilation and ceil mode or what averages have.
+PAIR = ((2,), (2,), ((0, 0),))
+PATCH = ((3, 2), (2, 1), ((1, 1), (0, 1)))
+
+
+def distinct(*shape: int) -> np.ndarray:
+    """Values far enough apart that a small step changes no maximum."""
+    order = np.random.default_rng(0).permutation(np.prod(shape, dtype=int))
+    return order.reshape(shape).astype(np.float64) / 8 - 2
+
+
+def indices(high: int, *shape: int) -> np.ndarray:
+    return np.random.default_rng(1).integers(0, high, shape)
+
+
+SAMPLES = {
+    "conv": [
+        Sample(((2, 3, 7), (4, 3, 3)), PLAIN),
+        Sample(((2, 4, 5, 6), (6, 2, 3, 2)), UNEVEN),
+        Sample(((1, 2, 3, 4, 5), (2, 2, 2, 3, 2)), SOLID),
+        Sample(((0, 3, 7), (4, 3, 3)), PLAIN),
+    ],
+    "conv_data_backward": [
+        Sample(((2, 4, 5), (4, 3, 3)), ((2, 3, 7), *PLAIN)),
+        Sample(((2, 6, 2, 6), (6, 2, 3, 2)), ((2, 4, 5, 6), *UNEVEN)),
+        Sample(((0, 4, 5), (4, 3, 3)), ((0, 3, 7), *PLAIN)),
+    ],
+    "conv_weight_backward": [
+        Sample(((2, 4, 5), (2, 3, 7)), ((4, 3, 3), *PLAIN)),
+        Sample(((2, 6, 2, 6), (2, 4, 5, 6)), ((6, 2, 3, 2), *UNEVEN)),
+        Sample(((0, 4, 5), (0, 3, 7)), ((4, 3, 3), *PLAIN)),
+    ],
+    "max_pool": [
+        Sample((distinct(2, 3, 8),), (*PAIR, (1,), False)),
+        Sample((distinct(2, 5, 6),), (*PATCH, (1, 2), True)),
+        Sample(((0, 3, 8),), (*PAIR, (1,), False)),
+    ],
+    "max_pool_backward": [
+        Sample(((2, 3), np.array([[0, 2, -1], [1, 1, 3]])), ((2, 4), 1)),
+        Sample(((1, 2, 2), np.array([[[0, 5], [5, 3]]])), ((1, 2, 3), 2)),
+    ],
+    "max_pool_pick": [
+        Sample(((2, 4), np.array([[0, 2, -1], [1, 1, 3]])), (1,)),
+        Sample(((1, 2, 3), np.array([[[0, 5], [5, 3]]])), (2,)),
+    ],
+    "avg_pool": [
+        Sample(((2, 3, 8),), (*PAIR, False, True, None)),
+        Sample(((2, 5, 6),), (*PATCH, True, False, None)),
+        Sample(((2, 5, 6),), (*PATCH, True, True, None)),
+        Sample(((2, 5, 6),), (*PATCH, False, True, 5)),
+    ],
+    "avg_pool_backward": [
+        Sample(((2, 3, 4),), ((2, 3, 8), *PAIR, False, True, None)),
+        Sample(((2, 3, 6),), ((2, 5, 6), *PATCH, False, False, None)),
+    ],
+    "adaptive_max_pool": [Sample((distinct(2, 5, 6),), ((2, 4),))],
+    "adaptive_avg_pool": [Sample(((2, 5, 6),), ((2, 4),)), Sample(((2, 3),), ((5,),))],
+    "adaptive_avg_pool_backward": [Sample(((2, 2, 4),), ((2, 5, 6), 2))],
+    "softmax": [Sample(((3, 4),), (1,)), Sample(((2, 3, 4),), (1,)), Sample(((0, 4),), (1,))],
+    "softmax_backward": [Sample(((3, 4), (3, 4)), (1,)), Sample(((2, 3), (2, 3)), (0,))],
+    "log_softmax": [Sample(((3, 4),), (1,)), Sample(((2, 3, 4),), (0,))],
+    "log_softmax_backward": [Sample(((3, 4), (3, 4)), (1,)), Sample(((2, 3), (2, 3)), (0,))],
+    "layer_norm": [
+        Sample(((3, 4), (4,), (4,)), (1, 1e-5)),
+        Sample(((2, 3, 4), None, (3,)), (1, 1e-5)),
+        Sample(((2, 3), None, None), (1, 1e-5)),
+        Sample(((0, 3), (3,), None), (1, 1e-5)),
+    ],
+    "layer_norm_backward": [
+        Sample(((3, 4), (3, 4), (4,), (3,), (3,)), (1,)),
+        Sample(((2, 3, 4), (2, 3, 4), None, (2, 4), (2, 4)), (1,)),
+    ],
+    "rms_norm": [
+        Sample(((3, 4), (4,)), (1, 1e-5)),
+        Sample(((2, 3, 4), None), (1, 1e-5)),
+    ],
+    "rms_norm_backward": [
+        Sample(((3, 4), (3, 4), (4,), (3,)), (1,)),
+        Sample(((2, 3, 4), (2, 3, 4), None, (2, 4)), (1,)),
+    ],
+    "standard_norm": [
+        Sample(((3, 2, 4), (1, 2, 1), (1, 2, 1)), ((0, 2), 1e-5)),
+        Sample(((3, 2, 4), None, None), ((2,), 1e-5)),
+        Sample(((3, 2, 4), None, (1, 2, 1)), ((2,), 1e-5)),
+    ],
+    "standard_norm_backward": [
+        Sample(
+            ((3, 2, 4), (3, 2, 4), (1, 2, 1), (1, 2, 1), np.array([[[0.5], [1.5]]])),
+            ((0, 2), 1e-5, (1, 2, 1)),
+        ),
+        Sample(((3, 2), (3, 2), None, (3, 1), np.array([[0.5], [1.5], [1.0]])), ((1,), 1e-5, ())),
+    ],
+    "embedding": [
+        Sample(((5, 3), indices(5, 2, 4)), (-1,), grad=True),
+        Sample(((5, 3), indices(5, 0)), (-1,)),
+    ],
+    "embedding_backward": [
+        Sample(((2, 4, 3), indices(5, 2, 4)), (5, -1)),
+        Sample(((4, 3), np.array([1, 1, 2, 4])), (5, 1)),
+        Sample(((0, 3), indices(5, 0)), (5, -1)),
+    ],
+    "dropout": [
+        Sample(((3, 5), 0.4, 7, 2)),
+        Sample(((3, 5), 1.0, 7, 2)),
+    ],
+}
+
+X = ruda.ones((1, 4, 5))
+W = ruda.ones((2, 4, 3))
+IMAGE = ruda.ones((1, 3, 4, 4))
+
+BAD = [
+    Bad(lambda: conv1d(X, W, groups=3), ConvShapeError, "conv: channels do not divide"),
+    Bad(lambda: conv1d(X, ruda.ones((2, 3, 3))), ConvShapeError, "do not fit the weight"),
+    Bad(lambda: conv1d(X, ruda.ones((2, 4, 9))), ConvShapeError, "no window fits"),
+    Bad(lambda: conv2d(X, W), ConvShapeError, "conv2d: ranks"),
+    Bad(lambda: conv1d(X, W.astype("float64")), ConvDTypeError, "x and w differ"),
+    Bad(lambda: conv1d(X, W, ruda.ones(3)), ConvShapeError, "bias does not fit"),
+    Bad(lambda: conv1d(X, W, stride=0), ConvArgumentError, "stride is too small"),
+    Bad(lambda: conv1d(X, W, padding=-1), ConvArgumentError, "padding is negative"),
+    Bad(lambda: conv1d(X, W, padding="full"), ConvArgumentError, "unknown padding"),
+    Bad(lambda: conv1d(X, W, stride=2, padding="same"), ConvArgumentError, "stride of 1"),
+    Bad(lambda: max_pool2d(IMAGE, 9), ShapeError, "max_pool: no window fits"),
+    Bad(lambda: max_pool2d(IMAGE, 2, padding=2), ArgumentError, "half of the kernel"),
+    Bad(lambda: avg_pool2d(IMAGE, 2, divisor_override=0), ArgumentError, "divisor is zero"),
+    Bad(lambda: avg_pool2d(ruda.ones(4), 2), ShapeError, "avg_pool2d: wrong rank"),
+    Bad(lambda: adaptive_avg_pool2d(IMAGE, (0, 1)), ArgumentError, "output_size is too small"),
+    Bad(lambda: softmax(ruda.arange(3)), NormalizationDTypeError, "softmax: dtype"),
+    Bad(lambda: softmax(ruda.ones((3, 0))), NormalizationShapeError, "axis is empty"),
+    Bad(lambda: layer_norm(X, ruda.ones(4)), NormalizationShapeError, "weight does not fit"),
+    Bad(lambda: layer_norm(X, (5,)), NormalizationDTypeError, "weight is no tensor"),  # type: ignore[arg-type]
+    Bad(lambda: layer_norm(X, eps=float("nan")), NormalizationError, "eps is not allowed"),
+    Bad(
+        lambda: rms_norm(X, ruda.ones(5, dtype="float64")),
+        NormalizationDTypeError,
+        "weight does not fit the dtype",
+    ),
+    Bad(lambda: batch_norm(ruda.ones((1, 3)), training=True), NormalizationError, "no variance"),
+    Bad(lambda: batch_norm(IMAGE), NormalizationError, "needs running statistics"),
+    Bad(lambda: batch_norm(IMAGE, weight=ruda.ones(2)), NormalizationShapeError, "channels"),
+    Bad(lambda: group_norm(IMAGE, 2), NormalizationError, "num_groups does not fit"),
+    Bad(lambda: embedding(ruda.asarray([3]), ruda.ones((3, 2))), IndexRangeError, "no such row"),
+    Bad(lambda: embedding(ruda.asarray([-1]), ruda.ones((3, 2))), IndexRangeError, "Got -1 at"),
+]
+
+COMPOSED = [
+    Composed("dropout1d", lambda x: dropout1d(x, generator=Generator(3)), ((2, 3, 4),)),
+    Composed("dropout2d", lambda x: dropout2d(x, generator=Generator(3)), ((2, 3, 2, 2),)),
+    Composed("dropout3d", lambda x: dropout3d(x, generator=Generator(3)), ((4, 1, 2, 2),)),
+    Composed(
+        "conv2d-bias",
+        lambda x, w, b: conv2d(x, w, b, stride=2, padding="valid"),
+        ((1, 2, 5, 5), (3, 2, 2, 2), (3,)),
+    ),
+    Composed("conv1d-same", lambda x, w: conv1d(x, w, padding="same"), ((2, 7), (3, 2, 4))),
+    Composed("max_pool2d", lambda x: max_pool2d(x, 2), (distinct(1, 2, 4, 4),)),
+    Composed("avg_pool2d", lambda x: avg_pool2d(x, 3, 2, 1), ((1, 2, 5, 5),)),
+    Composed(
+        "batch_norm",
+        lambda x, w, b: batch_norm(x, weight=w, bias=b, training=True),
+        ((3, 2, 4), (2,), (2,)),
+    ),
+    Composed("instance_norm", instance_norm, ((3, 2, 4),)),
+    Composed("group_norm", lambda x, w: group_norm(x, 2, w), ((3, 4, 2), (4,))),
+    Composed("layer_norm-axes", lambda x, w: layer_norm(x, w, axis=(1, 2)), ((3, 2, 4), (2, 4))),
+]
