@@ -10,15 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from ruda.core.dtypes import INEXACT, NUMERIC, real_of
+from ruda.core.dtypes import NUMERIC
 from ruda.core.errors import ArgumentError, ShapeError
-from ruda.core.shapes import Shape, broadcast_shapes, index, normalize_axes
+from ruda.core.shapes import Shape, broadcast_shapes, index
 from ruda.core.spec import Spec
 from ruda.ops import rules
-from ruda.ops.arith import absolute, sign
-from ruda.ops.arith import pow as _pow
-from ruda.ops.cast import astype
-from ruda.ops.compare import equal
+from ruda.ops.arith import absolute
 from ruda.ops.complexes import conj
 from ruda.ops.linalg_solve import inv
 from ruda.ops.linalg_values import svdvals
@@ -28,86 +25,12 @@ from ruda.ops.movement import moveaxis
 from ruda.ops.reduce import max as _max
 from ruda.ops.reduce import min as _min
 from ruda.ops.reduce import sum as _sum
-from ruda.ops.reduce import unreduced
-from ruda.ops.select import where
+from ruda.ops.statistics import vector_norm
 from ruda.ops.strides import diagonal_view
 from ruda.ops.table import composite, row
 from ruda.tensor.tensor import RudaTensor
 
 Specs = tuple[Spec, ...]
-
-
-def _norm_dtype(op: Any, specs: Specs, *_: Any) -> Any:
-    dtype, _ = rules.promote(op, specs)
-    return dtype, real_of(dtype)
-
-
-def _norm(x: Any, axes: Shape, keepdims: bool, order: float) -> Any:
-    size = np.abs(x)
-    if order == math.inf:
-        return np.max(size, axis=axes, keepdims=keepdims, initial=0)
-    if order == -math.inf:
-        return np.min(size, axis=axes, keepdims=keepdims, initial=math.inf)
-    if order == 0:
-        return np.sum(size != 0, axis=axes, keepdims=keepdims)
-    if order == 1:
-        return np.sum(size, axis=axes, keepdims=keepdims)
-    if order == 2:
-        return np.sqrt(np.sum(size * size, axis=axes, keepdims=keepdims))
-    return np.sum(size**order, axis=axes, keepdims=keepdims) ** (1 / order)
-
-
-def _norm_cotangent(
-    g: Any, x: Any, out: Any, x_spec: Spec, axes: Shape, keepdims: bool, order: float
-) -> Any:
-    """``g sign(x) (|x| / norm)^(order - 1)``; 0 where that has no value, at elements of 0."""
-    if order == 0:
-        return None
-    g, norm = (unreduced(t, x_spec, axes, keepdims) for t in (g, out))
-    if order == 1:
-        return g * sign(x)
-    if math.isinf(order):
-        ties = astype(equal(absolute(x), norm), g.dtype)
-        return g * sign(x) * ties / _sum(ties, axis=axes, keepdims=True)
-    if order == 2:
-        return x * where(equal(norm, 0), 0, g / where(equal(norm, 0), 1, norm))
-    flat = equal(x, 0)
-    share = absolute(where(flat, 1, x)) / where(equal(norm, 0), 1, norm)
-    return where(flat, 0, g * sign(x) * _pow(share, order - 1))
-
-
-_vector_norm = row(
-    "reduction",
-    "vector_norm",
-    "x",
-    "axes keepdims order",
-    shape=rules.reduced,
-    dtype=_norm_dtype,
-    numpy=_norm,
-    vjp=(_norm_cotangent,),
-    accepts=INEXACT,
-    cast="high",
-    doc="Norm of the elements along ``axes``.",
-)
-
-
-def vector_norm(
-    x: RudaTensor, /, *, axis: Any = None, keepdims: bool = False, ord: float = 2
-) -> RudaTensor:
-    """``(Σ |x|^ord)^(1/ord)`` over ``axis``: one, several, or None for all; real.
-
-    ``ord`` is any number; ``inf`` and ``-inf`` give the largest and least absolute value, 0 the
-    count of elements that are not 0. Floating dtypes; half types add up in float32. The gradient
-    at elements of 0 is 0.
-
-    >>> vector_norm(ruda.asarray([3.0, 4.0])).item()
-    5.0
-    """
-    if not isinstance(ord, int | float) or math.isnan(ord):
-        raise ArgumentError("vector_norm", "ord is not a number", repr(ord), "an int or a float")
-    axes = normalize_axes(axis, x.ndim, "vector_norm")
-    return _vector_norm(x, axes, bool(keepdims), float(ord))
-
 
 _SINGULAR = {"nuc": _sum, 2: _max, -2: _min}
 _SUMMED = {1: (-2, _max), -1: (-2, _min), math.inf: (-1, _max), -math.inf: (-1, _min)}

@@ -265,9 +265,9 @@ def _norm_cotangent(g: Any, x: Any, out: Any, axes: Shape, keepdims: bool, order
     return unreduced(g, x.spec, axes, keepdims) * slope * sign(x)
 
 
-_norm = row(
+_vector_norm = row(
     "reduction",
-    "norm",
+    "vector_norm",
     "x",
     "axes keepdims order",
     shape=rules.reduced,
@@ -280,7 +280,7 @@ _norm = row(
 )
 
 
-def norm(
+def vector_norm(
     x: RudaTensor,
     /,
     *,
@@ -293,10 +293,14 @@ def norm(
     ``ord`` may be inf (the largest magnitude), -inf (the smallest) and 0 (how many are nonzero).
     Real for complex ``x``; half types add up in float32. At zero the gradient is zero.
 
-    >>> norm(ruda.asarray([3.0, 4.0])).item()
+    >>> vector_norm(ruda.asarray([3.0, 4.0])).item()
     5.0
     """
-    axes = normalize_axes(axis, x.ndim, "norm")
+    axes = normalize_axes(axis, x.ndim, "vector_norm")
     if not isinstance(ord, int | float) or math.isnan(ord):
-        raise ArgumentError("norm", "the order is not a number", repr(ord), "a real number")
-    return _norm(x, axes, bool(keepdims), float(ord))
+        raise ArgumentError("vector_norm", "the order is not a number", repr(ord), "a real number")
+    return _vector_norm(x, axes, bool(keepdims), float(ord))
+
+
+# The common name.
+norm = vector_norm
