@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
-
-from typing_extensions import Self
+from typing import Any, Self
 
 from ruda.core.errors import DTypeError, IndexRangeError
 from ruda.nn.module import Module

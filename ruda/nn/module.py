@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
-
-from typing_extensions import Self
+from typing import Any, Self
 
 from ruda.core.dtypes import as_dtype
 from ruda.core.errors import ArgumentError, DTypeError, RudaError, ShapeError
@@ -133,7 +131,7 @@ class Module:
         vars(self)["_ruda_version"] += 1
 
     def register_buffer(self, name: str, value: RudaTensor | None, persistent: bool = True) -> None:
-        """Keep ``value`` with the module, moved and (if ``persistent``) saved with it, untrained."""
+        """Keep ``value`` with the module, moved and (if ``persistent``) saved with it."""
         if value is not None and not isinstance(value, RudaTensor):
             raise DTypeError("register_buffer", "not a tensor", type(value).__name__)
         self._forget(name)
@@ -152,11 +150,11 @@ class Module:
             setattr(self, name, value)
 
     def register_forward_pre_hook(self, hook: Hook) -> Callable[[], None]:
-        """Call ``hook(module, args)`` before ``forward``; returns a function that removes it."""
+        """Call ``hook(module, args)`` before ``forward``; returns its removal."""
         return self._hooked(self._before, hook)
 
     def register_forward_hook(self, hook: Hook) -> Callable[[], None]:
-        """Call ``hook(module, args, out)`` after ``forward``; returns a function that removes it."""
+        """Call ``hook(module, args, out)`` after ``forward``; returns its removal."""
         return self._hooked(self._after, hook)
 
     def _hooked(self, hooks: dict[object, Hook], hook: Hook) -> Callable[[], None]:

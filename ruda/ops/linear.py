@@ -29,7 +29,7 @@ def linear(input: RudaTensor, weight: RudaTensor, bias: RudaTensor | None = None
     if bias is None:
         return out
     # Only autocast makes the dtypes differ here.
-    return out + astype(bias, out.dtype, copy=False)  # type: ignore[operator]
+    return out + astype(bias, out.dtype, copy=False)
 
 
 def _check(x: Any, weight: RudaTensor, bias: RudaTensor | None) -> None:
