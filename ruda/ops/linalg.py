@@ -17,6 +17,7 @@ from ruda.core.spec import Spec
 from ruda.ops import rules
 from ruda.ops.arith import absolute
 from ruda.ops.complexes import conj
+from ruda.ops.diagonal import diagonal as _diagonal
 from ruda.ops.linalg_solve import inv
 from ruda.ops.linalg_values import svdvals
 from ruda.ops.matmul import axis_from_right, matmul
@@ -26,7 +27,6 @@ from ruda.ops.reduce import max as _max
 from ruda.ops.reduce import min as _min
 from ruda.ops.reduce import sum as _sum
 from ruda.ops.statistics import vector_norm
-from ruda.ops.strides import diagonal_view
 from ruda.ops.table import composite, row
 from ruda.tensor.tensor import RudaTensor
 
@@ -90,7 +90,7 @@ def diagonal(x: RudaTensor, /, *, offset: int = 0) -> RudaTensor:
     """
     if x.ndim < 2:
         raise ShapeError("diagonal", "needs matrices", x.shape, "x [..., m, n]")
-    return diagonal_view(x, index(offset, "diagonal", "offset"), x.ndim - 2, x.ndim - 1)
+    return _diagonal(x, offset=offset, axis1=-2, axis2=-1)
 
 
 @composite

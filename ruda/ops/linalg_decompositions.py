@@ -16,18 +16,17 @@ from ruda.core.errors import ArgumentError, GradientError
 from ruda.core.spec import Spec
 from ruda.ops import rules
 from ruda.ops.create import zeros, zeros_like
+from ruda.ops.diagonal import tril, triu
 from ruda.ops.join import concat
 from ruda.ops.linalg_solve import solve_triangles
 from ruda.ops.matmul import adjoint
 from ruda.ops.matrices import (
     columns,
     lower_half,
-    lower_part,
     matrix,
     rows,
     square_matrix,
     upper_half,
-    upper_part,
 )
 from ruda.ops.reference import lapack
 from ruda.ops.table import row
@@ -181,7 +180,7 @@ def _lu_cotangent(g: Any, p: Any, l: Any, u: Any) -> Any:  # noqa: E741
     if n > k:
         beyond = solve_triangles(adjoint(l1), columns(gu, k, n), True, True)
         gl1 = gl1 - beyond @ adjoint(columns(u, k, n))
-    inner = lower_part(adjoint(l1) @ gl1, -1) + upper_part(gu1 @ adjoint(u1))
+    inner = tril(adjoint(l1) @ gl1, k=-1) + triu(gu1 @ adjoint(u1))
     out = _over(solve_triangles(adjoint(l1), inner, True, True), u1)
     if below is not None:
         out = concat([out, below], axis=-2)

@@ -17,9 +17,10 @@ from ruda.core.shapes import Shape, broadcast_shapes
 from ruda.core.spec import Spec
 from ruda.ops import rules
 from ruda.ops.complexes import conj, imag, is_real, real
+from ruda.ops.diagonal import tril, triu
 from ruda.ops.linalg_values import default_rtol, matrix_rank, svdvals
 from ruda.ops.matmul import adjoint, matmul, vecdot
-from ruda.ops.matrices import lower_part, matrix, square_matrix, upper_part
+from ruda.ops.matrices import matrix, square_matrix
 from ruda.ops.movement import expand_dims, squeeze
 from ruda.ops.reduce import sum as _sum
 from ruda.ops.reference import lapack
@@ -103,8 +104,8 @@ def solve(x1: RudaTensor, x2: RudaTensor, /) -> RudaTensor:
 def _triangular_cotangents(g: Any, x: Any, out: Any, upper: bool, unit_diagonal: bool) -> Any:
     gy = solve_triangles(adjoint(x), g, not upper, unit_diagonal)
     gx = -(gy @ adjoint(out))
-    part, off = (upper_part, 1) if upper else (lower_part, -1)
-    return part(gx, off if unit_diagonal else 0), gy
+    gx = triu(gx, k=int(unit_diagonal)) if upper else tril(gx, k=-int(unit_diagonal))
+    return gx, gy
 
 
 solve_triangles = _system(

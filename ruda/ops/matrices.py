@@ -7,10 +7,8 @@ from typing import Any
 from ruda.core.errors import ShapeError
 from ruda.core.shapes import Shape
 from ruda.core.spec import Spec
-from ruda.ops.compare import equal, greater_equal, less_equal
-from ruda.ops.create import arange, zeros_like
-from ruda.ops.movement import expand_dims
-from ruda.ops.select import where
+from ruda.ops.diagonal import eye, tril, triu
+from ruda.ops.movement import broadcast_to
 from ruda.ops.strides import span
 
 Specs = tuple[Spec, ...]
@@ -31,31 +29,14 @@ def square_matrix(op: Any, specs: Specs, *_: Any) -> Shape:
     return shape
 
 
-def lower_part(x: Any, k: int = 0) -> Any:
-    """``x`` with zeros above diagonal ``k``."""
-    i, j = _places(x)
-    return where(less_equal(j, i + k), x, 0)
-
-
-def upper_part(x: Any, k: int = 0) -> Any:
-    """``x`` with zeros below diagonal ``k``."""
-    i, j = _places(x)
-    return where(greater_equal(j, i + k), x, 0)
-
-
-def _places(x: Any) -> tuple[Any, Any]:
-    m, n = x.shape[-2:]
-    return expand_dims(arange(m, device=x.device), 1), arange(n, device=x.device)
-
-
 def lower_half(x: Any) -> Any:
     """The part of ``x`` below the diagonal, with half of the diagonal."""
-    return (lower_part(x) + lower_part(x, -1)) / 2
+    return (tril(x) + tril(x, k=-1)) / 2
 
 
 def upper_half(x: Any) -> Any:
     """The part of ``x`` above the diagonal, with half of the diagonal."""
-    return (upper_part(x) + upper_part(x, 1)) / 2
+    return (triu(x) + triu(x, k=1)) / 2
 
 
 def rows(x: Any, start: int, stop: int) -> Any:
@@ -70,5 +51,4 @@ def columns(x: Any, start: int, stop: int) -> Any:
 
 def identity_like(x: Any) -> Any:
     """Identity matrices in the shape, dtype and place of ``x [..., n, n]``."""
-    i, j = _places(x)
-    return where(equal(i, j), 1, zeros_like(x))
+    return broadcast_to(eye(x.shape[-1], dtype=x.dtype, device=x.device), x.shape)
