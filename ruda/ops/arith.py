@@ -182,12 +182,23 @@ def _power(x: Any, y: Any) -> Any:
     return np.power(x, y) if simple is None else simple(x)
 
 
+def _root(x: Any) -> Any:
+    """``x ** 0.5``, which differs from sqrt at -0.0 and at minus infinity."""
+    if x.dtype.kind == "c":
+        return np.power(x, 0.5)
+    return np.sqrt(np.where(x == -np.inf, np.inf, x)) + x.dtype.type(0)
+
+
 _SIMPLE_POWERS: dict[Any, Any] = {
+    0: np.ones_like,
+    1: np.positive,
     2: np.square,
     3: lambda x: x * x * x,
     4: lambda x: np.square(np.square(x)),
     -1: np.reciprocal,
-    -2: lambda x: np.reciprocal(np.square(x)),
+    -2: lambda x: np.square(np.reciprocal(x)),
+    0.5: _root,
+    -0.5: lambda x: np.reciprocal(_root(x)),
 }
 
 
