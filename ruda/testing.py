@@ -42,13 +42,20 @@ def tolerance(dtype: Any, length: int = 1) -> float:
 
 
 def assert_close(
-    actual: Any, expected: Any, *, rtol: float | None = None, length: int = 1, name: str = ""
+    actual: Any,
+    expected: Any,
+    *,
+    rtol: float | None = None,
+    length: int = 1,
+    scale: float = 0.0,
+    name: str = "",
 ) -> None:
     """Raise ``AssertionError`` unless ``actual`` and ``expected`` agree in shape and value.
 
     The error is a ratio of norms, ``|actual - expected| / |expected|``, over the finite values; NaN
     must meet NaN and an infinity the same one. ``rtol`` defaults to ``tolerance`` of the dtype of
-    ``actual`` and the ``length`` of the sums behind each value.
+    ``actual`` and the ``length`` of the sums behind each value. ``scale`` is what ``|expected|``
+    counts for at least: the norm of sums whose terms did not cancel.
 
     >>> assert_close(ruda.asarray([1.0, 2.0]), [1.0, 2.0])
     """
@@ -67,9 +74,9 @@ def assert_close(
         if not np.array_equal(got, want):
             _fail(f"{title}values differ", got, want)
         return
-    error, scale = _norm(got[finite] - want[finite]), _norm(want[finite])
-    if error > rtol * scale:
-        ratio = error / scale if scale else np.inf
+    error, size = _norm(got[finite] - want[finite]), max(_norm(want[finite]), scale)
+    if error > rtol * size:
+        ratio = error / size if size else np.inf
         _fail(f"{title}error {ratio:.3g} is over {rtol:.3g} ({dtype})", got, want)
 
 

@@ -191,3 +191,13 @@ def length(values: list[Any], outputs: list[Any]) -> int:
     """How many terms a sum behind one output can have: elements in, for each element out."""
     size = max((v.size for v in values if _is_array(v)), default=1)
     return max(1, size // max(1, min(t.size for t in outputs)))
+
+
+def uncancelled(case: Case, values: list[Any], output: Any) -> float:
+    """The norm of an output of a sum whose terms have the size of the operands; else 0."""
+    if case.op.kind not in ("reduction", "scan") or not case.dtype.is_inexact:
+        return 0.0
+    sizes = [
+        float(np.mean(np.abs(_seen(case.op, v, None)))) for v in values if _is_array(v) and v.size
+    ]
+    return max(sizes, default=0.0) * float(np.sqrt(output.size))

@@ -74,11 +74,12 @@ def values(shape: tuple[int, ...], dtype: DType, domain: tuple[float, float], rn
     """Random values of ``dtype`` inside ``domain``."""
     low, high = domain
     if dtype.kind == "bool":
-        return rng.random(shape) < 0.5 if low <= 0 else np.ones(shape, np.bool_)
+        return np.asarray(rng.random(shape) < 0.5) if low <= 0 else np.ones(shape, np.bool_)
     if dtype.is_integer:
         first, last = _integers(low, high)
         first = max(first, 0 if dtype.kind == "uint" else -100)
-        return rng.integers(first, min(last, 100), shape, endpoint=True).astype(dtype.numpy)
+        drawn = rng.integers(first, min(last, 100), shape, endpoint=True)
+        return np.asarray(drawn).astype(dtype.numpy)
     out = rng.uniform(low, high, shape)
     if dtype.kind == "complex":
         out = out + 1j * rng.uniform(low, high, shape)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from ruda.testing import assert_close
-from tests.table.cases import Case, length, parametrize, reference, run, typed
+from tests.table.cases import Case, length, parametrize, reference, run, typed, uncancelled
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -28,7 +28,8 @@ def test_forward(case: Case, rng: np.random.Generator) -> None:
         if case.op.exact:
             assert_same_bits(got.numpy(), want.astype(got.dtype.numpy))
         else:
-            assert_close(got, want, length=length(values, outputs), name=case.op.name)
+            terms = {"length": length(values, outputs), "scale": uncancelled(case, values, got)}
+            assert_close(got, want, **terms, name=case.op.name)
     for value, kept in zip(values, before, strict=True):
         if isinstance(value, np.ndarray):
             assert_same_bits(value, kept)

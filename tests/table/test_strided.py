@@ -18,6 +18,7 @@ from tests.table.cases import (
     reference,
     run,
     tensors,
+    uncancelled,
     widest,
 )
 
@@ -37,7 +38,8 @@ def assert_equal(case: Case, values: list[Any], expected: list[Any], title: str)
     assert len(outputs) == len(expected), title
     for got, want in zip(outputs, expected, strict=True):
         name = f"{case.op.name}, {title}"
-        assert_close(got, want, length=length(values, outputs), name=name)
+        terms = {"length": length(values, outputs), "scale": uncancelled(case, values, got)}
+        assert_close(got, want, **terms, name=name)
 
 
 def test_strided(case: Case, rng: np.random.Generator) -> None:
