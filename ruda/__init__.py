@@ -125,6 +125,7 @@ from ruda.ops.compare import (
     signbit,
 )
 from ruda.ops.complexes import conj, imag, real
+from ruda.ops.complexes import conjugate_transpose as _conjugate_transpose
 from ruda.ops.create import (
     arange,
     asarray,
@@ -183,6 +184,7 @@ from ruda.ops.join import (
     stack,
     unstack,
 )
+from ruda.ops.matmul import adjoint as _adjoint
 from ruda.ops.matmul import matmul, tensordot, vecdot
 from ruda.ops.movement import (
     broadcast_arrays,
@@ -190,13 +192,19 @@ from ruda.ops.movement import (
     contiguous,
     copy,
     expand_dims,
+    flatten,
     flip,
     matrix_transpose,
     moveaxis,
+    permute,
     permute_dims,
     reshape,
     squeeze,
+    swapaxes,
+    transpose,
+    unflatten,
 )
+from ruda.ops.movement import transposed as _transposed
 from ruda.ops.promotion import can_cast, result_type
 from ruda.ops.quantile import median, quantile
 from ruda.ops.reduce import all, any, argmax, argmin, count_nonzero, max, min, prod, sum
@@ -231,6 +239,21 @@ from ruda.ops.sets import (
 from ruda.ops.sort import argsort, argtopk, searchsorted, sort, topk
 from ruda.ops.special import digamma, erf, erfc, erfinv, lgamma, polygamma
 from ruda.ops.statistics import logsumexp, mean, norm, std, var
+from ruda.ops.strides import (
+    fold,
+    unfold,
+)
+from ruda.ops.tiling import (
+    pad,
+    repeat,
+    roll,
+    tile,
+)
+from ruda.ops.transfer import copy_ as _copy_
+from ruda.ops.transfer import cpu as _cpu
+from ruda.ops.transfer import cuda as _cuda
+from ruda.ops.transfer import data_ptr as _data_ptr
+from ruda.ops.transfer import pin_memory as _pin_memory
 from ruda.ops.trig import acos, asin, atan, atan2, cos, sin, tan
 from ruda.tensor import methods as _methods
 from ruda.tensor.tensor import RudaTensor

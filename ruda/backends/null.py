@@ -69,6 +69,10 @@ class NullClient:
     def update(self, plan: Any, handles: Any) -> None:
         """Nothing to overwrite."""
 
+    def address(self, handle: Any) -> int:
+        """There is no memory to point at."""
+        raise DeviceError("data_ptr", "the null device has no memory")
+
     def synchronize(self) -> None:
         """Nothing is queued."""
 

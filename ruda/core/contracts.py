@@ -60,6 +60,10 @@ class Client(Protocol):
         """Run ``plan`` with its first operand in place of the output; writes what changes alone."""
         ...
 
+    def update_all(self, plan: Any, handles: Sequence[Any], targets: Sequence[Any]) -> None:
+        """Run ``plan`` so that its outputs overwrite ``targets``, which may be operands."""
+        ...
+
     def base(self, handle: Any) -> Spec:
         """The spec of all the memory of a base handle."""
         ...
@@ -74,6 +78,10 @@ class Client(Protocol):
         They are C functions, so that one C loop over them cannot be interrupted between two.
         Raises ``ArgumentError`` when a target cannot be written to.
         """
+        ...
+
+    def address(self, handle: Any) -> int:
+        """Where the first element lies in the device's memory, in bytes."""
         ...
 
     def synchronize(self) -> None:

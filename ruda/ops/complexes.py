@@ -12,6 +12,7 @@ import numpy as np
 from ruda.core import dtypes
 from ruda.core.dtypes import COMPLEX, FLOAT
 from ruda.ops import rules
+from ruda.ops.movement import transposed
 from ruda.ops.table import unary
 from ruda.tensor.tensor import RudaTensor
 
@@ -85,3 +86,8 @@ def real(x: Any, /) -> Any:
 def imag(x: Any, /) -> Any:
     """Imaginary part, elementwise, in the real dtype of the parts. Raises for a real tensor."""
     return _imag(x)
+
+
+def conjugate_transpose(x: Any, /) -> Any:
+    """``x.H``: a matrix transposed and conjugated; a view of a real one."""
+    return conj(transposed(x))

@@ -9,7 +9,7 @@ from ruda.core.shapes import Shape, broadcast_shapes, normalize_axis
 from ruda.core.shapes import index as integer
 from ruda.ops.create import asarray, zeros
 from ruda.ops.getitem import getitem, leading
-from ruda.ops.index import INDEX, SCATTER, Family
+from ruda.ops.index import ALONG, INDEX, Family
 from ruda.ops.movement import broadcast_to, expand_dims
 from ruda.ops.reduce import max
 from ruda.tensor.tensor import RudaTensor
@@ -65,7 +65,7 @@ def take_along_axis(x: RudaTensor, indices: RudaTensor, /, *, axis: int = -1) ->
     wanted = (*shape[:place], m, *shape[place + 1 :])
     x = x if x.spec.shape == wide else broadcast_to(x, wide)
     places = places if places.spec.shape == wanted else broadcast_to(places, wanted)
-    return SCATTER.get(x, places, (place,))  # type: ignore[no-any-return]
+    return ALONG.get(x, places, (place,))  # type: ignore[no-any-return]
 
 
 def gather(x: RudaTensor, index: RudaTensor, /, *, axis: int) -> RudaTensor:
@@ -76,7 +76,7 @@ def gather(x: RudaTensor, index: RudaTensor, /, *, axis: int) -> RudaTensor:
     >>> gather(ruda.asarray([[1, 2], [3, 4]]), ruda.asarray([[1, 0]]), axis=0).tolist()
     [[3, 2]]
     """
-    return SCATTER.get(x, _places("gather", index, x), (_axis("gather", x, axis),))  # type: ignore[no-any-return]
+    return ALONG.get(x, _places("gather", index, x), (_axis("gather", x, axis),))  # type: ignore[no-any-return]
 
 
 def scatter(
@@ -94,7 +94,7 @@ def scatter(
     [2.0, 0.0, 1.0]
     """
     place, places = (_axis("scatter", x, axis),), _places("scatter", index, x)
-    return _write("scatter", SCATTER, x, src, places, place, mode)
+    return _write("scatter", ALONG, x, src, places, place, mode)
 
 
 def _write(
@@ -162,7 +162,7 @@ def one_hot(
         raise DTypeError("one_hot", "not an index", index.spec, "an integer tensor")
     count = largest(index) + 1 if num_classes is None else integer(num_classes, "one_hot")
     base = zeros((*index.spec.shape, count), dtype=dtype, device=index.device)
-    return SCATTER.put(base, 1, expand_dims(index, -1), (index.spec.ndim,))  # type: ignore[no-any-return]
+    return ALONG.put(base, 1, expand_dims(index, -1), (index.spec.ndim,))  # type: ignore[no-any-return]
 
 
 def largest(index: RudaTensor) -> int:

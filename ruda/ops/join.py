@@ -49,7 +49,7 @@ def _apart(g: RudaTensor, specs: Specs, needs: Sequence[bool], axis: int) -> lis
     return out
 
 
-row(
+_concat = row(
     "join",
     "concat",
     "xs",
@@ -62,7 +62,6 @@ row(
     exact=True,
     doc="Tensors one after the other along ``axis``.",
 )
-_CONCAT = OPS["concat"]
 
 
 def _tensors(op: str, arrays: Any) -> list[RudaTensor]:
@@ -92,7 +91,7 @@ def concat(arrays: Sequence[RudaTensor], /, *, axis: int | None = 0) -> RudaTens
     if axis is None:
         xs, axis = [reshape(x, (-1,)) for x in xs], 0
     place = normalize_axis(axis, xs[0].spec.ndim, "concat")
-    return slow(_CONCAT, xs, (place,))  # type: ignore[no-any-return]
+    return slow(OPS["concat"], xs, (place,))  # type: ignore[no-any-return]
 
 
 @composite

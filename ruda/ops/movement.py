@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,9 +28,7 @@ from ruda.tensor.tensor import RudaTensor
 Specs = tuple[Spec, ...]
 
 
-def view(
-    name: str, attrs: str, shape: Any, numpy: Any, vjp: Any, doc: str, args: str = "x"
-) -> Any:
+def view(name: str, attrs: str, shape: Any, numpy: Any, vjp: Any, doc: str, args: str = "x") -> Any:
     """A row whose output shows the memory of ``x``: its shape rule also gives the strides."""
     return row(
         "view",
@@ -236,3 +235,59 @@ def moveaxis(x: RudaTensor, source: Any, destination: Any, /) -> RudaTensor:
     for place, axis in sorted(zip(dst, src, strict=True)):
         order.insert(place, axis)
     return permute_dims(x, order)
+
+
+def permute(x: RudaTensor, /, *axes: Any) -> RudaTensor:
+    """``permute_dims`` with the axes one by one or as one sequence; a view."""
+    return permute_dims(x, axes[0] if len(axes) == 1 and isinstance(axes[0], Sequence) else axes)
+
+
+def swapaxes(x: RudaTensor, axis1: int, axis2: int, /) -> RudaTensor:
+    """``x`` with two axes exchanged; a view.
+
+    >>> swapaxes(ruda.zeros((2, 3, 4)), 0, -1).shape
+    (4, 3, 2)
+    """
+    first, second = (normalize_axis(a, x.spec.ndim, "swapaxes") for a in (axis1, axis2))
+    order = list(range(x.spec.ndim))
+    order[first], order[second] = second, first
+    return _permute(x, tuple(order))
+
+
+def transpose(x: RudaTensor, axis1: int = -2, axis2: int = -1, /) -> RudaTensor:
+    """``swapaxes``, of the last two axes unless others are named; a view."""
+    return swapaxes(x, axis1, axis2)
+
+
+def transposed(x: RudaTensor, /) -> RudaTensor:
+    """``x.T``: a matrix transposed; a view. Raises ``ShapeError`` unless ``x`` has two axes."""
+    if x.spec.ndim != 2:
+        hint = "x.mT, or permute_dims"
+        raise ShapeError("T", "not a matrix", x.spec.shape, "two axes", hint)
+    return _permute(x, (1, 0))
+
+
+def flatten(x: RudaTensor, /, start: int = 0, end: int = -1) -> RudaTensor:
+    """``x`` with the axes ``start`` to ``end``, that one included, made one; a 0-d tensor 1-d.
+
+    >>> flatten(ruda.zeros((2, 3, 4)), 1).shape
+    (2, 12)
+    """
+    shape = x.spec.shape or (1,)
+    first, last = (normalize_axis(a, len(shape), "flatten") for a in (start, end))
+    if first > last:
+        raise AxisError("flatten", "the axes are out of order", (start, end))
+    merged = math.prod(shape[first : last + 1])
+    return _reshape(x, (*shape[:first], merged, *shape[last + 1 :]))
+
+
+def unflatten(x: RudaTensor, axis: int, sizes: Any, /) -> RudaTensor:
+    """``x`` with ``axis`` divided into axes of ``sizes``, one of which may be -1; a view.
+
+    >>> unflatten(ruda.zeros((2, 12)), 1, (3, -1)).shape
+    (2, 3, 4)
+    """
+    place = normalize_axis(axis, x.spec.ndim, "unflatten")
+    shape = x.spec.shape
+    inner = infer_shape(sizes, shape[place], "unflatten")
+    return _reshape(x, (*shape[:place], *inner, *shape[place + 1 :]))

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 from ruda.core.dtypes import ALL, ARITHMETIC
-from ruda.core.errors import ShapeError
-from ruda.core.shapes import Shape
+from ruda.core.errors import ArgumentError, ShapeError
+from ruda.core.shapes import Shape, index, normalize_axis
 from ruda.core.spec import Spec
 from ruda.ops import rules
 from ruda.ops.movement import contiguous, view, zeros_of
 from ruda.ops.table import names, row
+from ruda.tensor.tensor import RudaTensor
 
 Specs = tuple[Spec, ...]
 
@@ -302,3 +303,46 @@ windows_added = adjoint(
     "Windows added up where ``unfold`` would have read them: its adjoint.",
     adds=True,
 )
+
+
+def unfold(x: RudaTensor, /, size: int, *, step: int = 1, axis: int = -1) -> RudaTensor:
+    """Windows of ``size`` elements along ``axis``, ``step`` apart, along a new last axis; a view.
+
+    Raises ``ShapeError`` for windows longer than the axis.
+
+    >>> unfold(ruda.asarray([1, 2, 3, 4]), 3).tolist()
+    [[1, 2, 3], [2, 3, 4]]
+    """
+    place = normalize_axis(axis, x.spec.ndim, "unfold")
+    length, stride = _window("unfold", size, step)
+    if length > x.spec.shape[place]:
+        expected = f"at most {x.spec.shape[place]}"
+        raise ShapeError("unfold", "the window is longer than the axis", length, expected)
+    return window_view(x, place, length, stride)  # type: ignore[no-any-return]
+
+
+def fold(x: RudaTensor, length: int, /, *, step: int = 1, axis: int = -1) -> RudaTensor:
+    """Windows, laid out as ``unfold`` gives them, added up along an ``axis`` of ``length``.
+
+    The adjoint of ``unfold``; ``axis`` counts the axes of the result. Raises ``ShapeError`` unless
+    there are as many windows as ``unfold`` would find.
+
+    >>> fold(ruda.asarray([[1, 2, 3], [2, 3, 4]]), 4).tolist()
+    [1, 4, 6, 4]
+    """
+    place = normalize_axis(axis, x.spec.ndim - 1, "fold")
+    size, stride = _window("fold", x.spec.shape[-1], step)
+    total = index(length, "fold", "length")
+    count = (total - size) // stride + 1
+    if total < size or x.spec.shape[place] != count:
+        expected = f"{max(count, 0)} windows of {size} for a length of {total}"
+        raise ShapeError("fold", "the windows do not fit", x.spec.shape, expected)
+    shape = (*x.spec.shape[:place], total, *x.spec.shape[place + 1 : -1])
+    return windows_added(x, shape, place, size, stride)  # type: ignore[no-any-return]
+
+
+def _window(op: str, size: Any, step: Any) -> tuple[int, int]:
+    length, stride = index(size, op, "size"), index(step, op, "step")
+    if length < 1 or stride < 1:
+        raise ArgumentError(op, "size and step must be positive", (length, stride), "at least 1")
+    return length, stride

@@ -78,8 +78,10 @@ METHODS = (
     "exp2",
     "expand_dims",
     "expm1",
+    "flatten",
     "flip",
     "floor",
+    "fold",
     "gather",
     "gelu",
     "index_add",
@@ -101,14 +103,19 @@ METHODS = (
     "median",
     "min",
     "minimum",
+    "moveaxis",
     "nonzero",
     "norm",
+    "pad",
+    "permute",
     "pow",
     "prod",
     "quantile",
     "reciprocal",
     "relu",
+    "repeat",
     "reshape",
+    "roll",
     "round",
     "rsqrt",
     "scatter",
@@ -126,25 +133,50 @@ METHODS = (
     "squeeze",
     "std",
     "sum",
+    "swapaxes",
     "take",
     "tan",
     "tanh",
+    "tile",
     "to",
+    "topk",
+    "transpose",
     "tril",
     "triu",
-    "topk",
     "trunc",
-    "unique",
+    "unflatten",
+    "unfold",
     "unique",
     "unstack",
     "var",
 )
+
+# Methods and properties under another name than their function has among ruda's.
+RENAMED = {
+    "__getitem__": "_getitem",
+    "__setitem__": "_setitem",
+    "copy_": "_copy_",
+    "cpu": "_cpu",
+    "cuda": "_cuda",
+    "data_ptr": "_data_ptr",
+    "pin_memory": "_pin_memory",
+}
+PROPERTIES = {
+    "T": "_transposed",
+    "mT": "matrix_transpose",
+    "H": "_conjugate_transpose",
+    "mH": "_adjoint",
+}
 
 
 def attach(functions: Mapping[str, Callable[..., Any]]) -> None:
     """Put the methods on the class: ``METHODS`` from ``functions``, dunders from the table."""
     for name in METHODS:
         setattr(RudaTensor, name, functions[name])
+    for method, name in RENAMED.items():
+        setattr(RudaTensor, method, functions[name])
+    for attribute, name in PROPERTIES.items():
+        setattr(RudaTensor, attribute, property(functions[name]))
     for dunder, name in UNARY.items():
         setattr(RudaTensor, f"__{dunder}__", OPS[name].call)
     for dunder, name in COMPARISONS.items():
@@ -154,8 +186,6 @@ def attach(functions: Mapping[str, Callable[..., Any]]) -> None:
         setattr(RudaTensor, f"__{dunder}__", entry2(op, NotImplemented))
         setattr(RudaTensor, f"__r{dunder}__", reflected(op))
         setattr(RudaTensor, f"__i{dunder}__", _in_place(op))
-    RudaTensor.__getitem__ = functions["_getitem"]  # type: ignore[method-assign, assignment]
-    RudaTensor.__setitem__ = functions["_setitem"]  # type: ignore[method-assign, assignment]
     RudaTensor.__pow__ = _power(functions["square"])  # type: ignore[method-assign]
     RudaTensor.assign = assign  # type: ignore[method-assign, assignment]
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
 from ruda.backends.numpy.fast import FAST
-from ruda.backends.numpy.memory import Handle, ViewHandle, handle_of, strided, view_of
+from ruda.backends.numpy.memory import Handle, ViewHandle, address, handle_of, strided, view_of
 from ruda.core import config
 from ruda.core.devices import Device
 from ruda.core.dtypes import Defaults, as_dtype, compute_of
@@ -104,6 +104,19 @@ class NumpyClient:
         arrays = [h if s.weak else h.array for h, s in zip(rest, plan.specs[1:], strict=True)]
         plan.op.numpy.in_place(target.array, *arrays, *plan.attrs)
 
+    def update_all(self, plan: Any, handles: Sequence[Any], targets: Sequence[Any]) -> None:
+        """Run ``plan`` so that its outputs overwrite ``targets``, which may be operands."""
+        for target, spec in zip(targets, plan.out, strict=True):
+            _check_writeable(target.array, spec)
+        if any(spec.dtype.is_half for spec in plan.out):
+            # Half types compute in float32: there is no memory of theirs to compute in.
+            for target, result in zip(targets, plan.run(*handles), strict=True):
+                np.copyto(target.array, result.array)
+            return
+        wanted = zip(handles, plan.specs, plan.op.dtype_of_operands(plan), strict=True)
+        arrays = [h if s.weak else _as_computed(h.array, dtype) for h, s, dtype in wanted]
+        plan.op.numpy.in_place([t.array for t in targets], *arrays, *plan.attrs)
+
     def base(self, handle: Any) -> Spec:
         """The spec of the array of a base handle."""
         array = handle.array
@@ -123,6 +136,10 @@ class NumpyClient:
             calls.append((setattr, target, "version", target.version + count))
         return calls
 
+    def address(self, handle: Any) -> int:
+        """Where the first element lies, in bytes."""
+        return address(handle.array)
+
     def synchronize(self) -> None:
         """Nothing is ever queued on the CPU."""
 
@@ -130,6 +147,11 @@ class NumpyClient:
 def make(device: Device) -> NumpyClient:
     """The client of the CPU."""
     return NumpyClient(device)
+
+
+def _as_computed(array: Any, dtype: Any) -> Any:
+    """``array`` in the type that arithmetic on ``dtype`` is done in; as it is for None."""
+    return array if dtype is None else array.astype(compute_of(dtype).numpy, copy=False)
 
 
 def _check_writeable(array: Any, spec: Spec) -> None:

@@ -1,0 +1,47 @@
+"""Methods that move a tensor between devices, or fill it from another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ruda.core.devices import client as client_of
+from ruda.core.errors import DeviceError
+from ruda.ops.cast import to
+from ruda.tensor.mutation import assign
+from ruda.tensor.tensor import RudaTensor
+
+
+def cpu(x: RudaTensor, /) -> RudaTensor:
+    """``x`` on the CPU: itself if it is there already."""
+    return to(x, "cpu")
+
+
+def cuda(x: RudaTensor, device: Any = "cuda", /, *, non_blocking: bool = False) -> RudaTensor:
+    """``x`` on a GPU, the first one unless ``device`` names it by index or name."""
+    where = f"cuda:{device}" if isinstance(device, int) else device
+    return to(x, where, non_blocking=non_blocking)
+
+
+def copy_(x: RudaTensor, src: Any, /) -> RudaTensor:
+    """Overwrite ``x`` with ``src``, a tensor of any device or an array, broadcast; returns ``x``.
+
+    The dtype of ``x`` stays; raises ``DTypeError`` where that would lose the kind of a value.
+    """
+    if src.__class__ is RudaTensor:
+        src = to(src, x.device)
+    return assign(x, src)
+
+
+def pin_memory(x: RudaTensor, /) -> RudaTensor:
+    """A copy of ``x`` in page-locked memory, from which a GPU copies without waiting.
+
+    Raises ``DeviceError`` for a tensor that is not on the CPU, or where there is no GPU.
+    """
+    if x.device.kind != "cpu":
+        raise DeviceError("pin_memory", "not on the CPU", x.device, hint="x.cpu() first")
+    return client_of("cuda").pinned(x)  # type: ignore[attr-defined, no-any-return]
+
+
+def data_ptr(x: RudaTensor, /) -> int:
+    """The address of the first element, for handing memory to other libraries."""
+    return x.client.address(x.handle)  # type: ignore[no-any-return]
