@@ -16,6 +16,7 @@ from ruda.core.errors import (
     NormalizationError,
     NormalizationShapeError,
 )
+from ruda.core.mode import MODE
 from ruda.core.shapes import Shape
 from ruda.core.spec import Spec, is_absent
 from ruda.ops.cast import astype
@@ -31,6 +32,11 @@ class NormalizationArgumentError(NormalizationError, ArgumentError):
 def wide(x: RudaTensor) -> RudaTensor:
     """A half ``x`` in float32, any other as it is."""
     return astype(x, compute_of(x.dtype), copy=False)
+
+
+def rounded(y: RudaTensor, like: RudaTensor) -> RudaTensor:
+    """``y``, computed from ``wide`` values, in the dtype of ``like``; autocast leaves it wide."""
+    return y if MODE.get().cast is not None else astype(y, like.dtype, copy=False)
 
 
 def statistics_dtype(spec: Spec) -> DType:

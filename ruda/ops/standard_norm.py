@@ -20,6 +20,7 @@ from ruda.ops.rowwise import (
     check_rows,
     check_tensors,
     positive,
+    rounded,
     statistics_dtype,
     wide,
 )
@@ -210,7 +211,7 @@ def _by_running(
     y = (wide(x) - wide(mean)) * scale
     if bias is not None:
         y = y + wide(bias)
-    return astype(y, x.dtype, copy=False)
+    return rounded(y, x)
 
 
 def _move(name: str, running: Any, batch: RudaTensor, momentum: float, factor: float = 1.0) -> None:

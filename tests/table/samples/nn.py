@@ -9,6 +9,7 @@ from ruda.core.errors import (
     ArgumentError,
     ConvDTypeError,
     ConvShapeError,
+    DTypeError,
     IndexRangeError,
     NormalizationDTypeError,
     NormalizationError,
@@ -17,9 +18,20 @@ from ruda.core.errors import (
 )
 from ruda.ops.adaptive_pool import adaptive_avg_pool2d
 from ruda.ops.conv import ConvArgumentError, conv1d, conv2d
+from ruda.ops.cross_entropy import cross_entropy
 from ruda.ops.dropout import dropout1d, dropout2d, dropout3d
 from ruda.ops.embed import embedding
 from ruda.ops.generator import Generator
+from ruda.ops.loss import (
+    binary_cross_entropy,
+    binary_cross_entropy_with_logits,
+    huber_loss,
+    kl_div,
+    l1_loss,
+    mse_loss,
+    nll_loss,
+    smooth_l1_loss,
+)
 from ruda.ops.norm import layer_norm, rms_norm
 from ruda.ops.pool import avg_pool2d, max_pool2d
 from ruda.ops.softmax import softmax
@@ -123,6 +135,15 @@ SAMPLES = {
         ),
         Sample(((3, 2), (3, 2), None, (3, 1), np.array([[0.5], [1.5], [1.0]])), ((1,), 1e-5, ())),
     ],
+    "cross_entropy": [
+        Sample(((3, 4), np.array([1, -100, 3]), (4,)), (1, -100, 0.1, 0.01)),
+        Sample(((2, 4, 3), indices(4, 2, 3), None), (1, -100, 0.0, 0.0)),
+        Sample(((0, 4), indices(4, 0), None), (1, -100, 0.2, 0.0)),
+    ],
+    "cross_entropy_backward": [
+        Sample(((3,), (3, 4), np.array([1, -100, 3]), (3,), (4,)), (1, -100, 0.1, 0.01)),
+        Sample(((2, 3), (2, 4, 3), indices(4, 2, 3), (2, 3), None), (1, -100, 0.0, 0.0)),
+    ],
     "embedding": [
         Sample(((5, 3), indices(5, 2, 4)), (-1,), grad=True),
         Sample(((5, 3), indices(5, 0)), (-1,)),
@@ -140,6 +161,7 @@ SAMPLES = {
 
 X = ruda.ones((1, 4, 5))
 W = ruda.ones((2, 4, 3))
+LABELS = ruda.zeros(4, dtype="int64")
 IMAGE = ruda.ones((1, 3, 4, 4))
 
 BAD = [
@@ -172,11 +194,63 @@ BAD = [
     Bad(lambda: batch_norm(IMAGE), NormalizationError, "needs running statistics"),
     Bad(lambda: batch_norm(IMAGE, weight=ruda.ones(2)), NormalizationShapeError, "channels"),
     Bad(lambda: group_norm(IMAGE, 2), NormalizationError, "num_groups does not fit"),
+    Bad(
+        lambda: cross_entropy(ruda.ones((2, 4, 3)), ruda.zeros((2, 3), dtype="int64")),
+        ShapeError,
+        "Try axis=1",
+    ),
+    Bad(lambda: cross_entropy(X[0], LABELS[:2]), ShapeError, "target does not fit"),
+    Bad(lambda: cross_entropy(X[0], LABELS + 5), IndexRangeError, "no such class"),
+    Bad(lambda: cross_entropy(X[0], LABELS - 1), IndexRangeError, "Got -1 at"),
+    Bad(lambda: cross_entropy(X[0], LABELS, reduction="avg"), ArgumentError, "reduction"),
+    Bad(lambda: cross_entropy(X[0], LABELS, label_smoothing=2), ArgumentError, "no fraction"),
+    Bad(lambda: cross_entropy(X[0], LABELS, z_loss=-1), ArgumentError, "z_loss"),
+    Bad(lambda: cross_entropy(X[0], LABELS, weight=ruda.ones(4)), ShapeError, "per class"),
+    Bad(lambda: cross_entropy(X[0], ruda.ones((4, 5), dtype="float64")), DTypeError, "astype"),
+    Bad(lambda: nll_loss(X[0], LABELS - 1), IndexRangeError, "out of range"),
+    Bad(lambda: mse_loss(ruda.ones((3, 1)), ruda.ones(3)), ShapeError, "do not broadcast"),
+    Bad(lambda: mse_loss(X, X.astype("float64")), DTypeError, "differ in dtype"),
+    Bad(lambda: l1_loss(X, X, reduction="avg"), ArgumentError, "unknown reduction"),
+    Bad(lambda: huber_loss(X, X, delta=0.0), ArgumentError, "delta is not allowed"),
+    Bad(lambda: smooth_l1_loss(X, X, beta=-1.0), ArgumentError, "beta is not allowed"),
+    Bad(
+        lambda: binary_cross_entropy_with_logits(X, X, ruda.ones((3, 4, 5))),
+        ShapeError,
+        "weight does not fit",
+    ),
     Bad(lambda: embedding(ruda.asarray([3]), ruda.ones((3, 2))), IndexRangeError, "no such row"),
     Bad(lambda: embedding(ruda.asarray([-1]), ruda.ones((3, 2))), IndexRangeError, "Got -1 at"),
 ]
 
+UNIT = np.random.default_rng(2).uniform(0.1, 0.9, (2, 3, 4))
+
 COMPOSED = [
+    Composed("mse_loss", mse_loss, ((3, 4), (3, 4))),
+    Composed("l1_loss", lambda x: l1_loss(x, ruda.ones_like(x) * 3), ((3, 4),)),
+    Composed("smooth_l1_loss", smooth_l1_loss, ((3, 4), (3, 4))),
+    Composed("huber_loss", huber_loss, ((3, 4), (3, 4))),
+    Composed("binary_cross_entropy", binary_cross_entropy, (UNIT[0], UNIT[1])),
+    Composed(
+        "binary_cross_entropy_with_logits",
+        lambda x, t, w: binary_cross_entropy_with_logits(x, t, w, pos_weight=w),
+        ((3, 4), (3, 4), (4,)),
+    ),
+    Composed("kl_div", lambda x, t: kl_div(x, t, reduction="batchmean"), (UNIT[0], UNIT[1])),
+    Composed("kl_div-log", lambda x, t: kl_div(x, t, log_target=True), ((3, 4), (3, 4))),
+    Composed(
+        "nll_loss", lambda x, w: nll_loss(x, ruda.asarray([0, 2, -100]), w), ((3, 4), UNIT[0, 0])
+    ),
+    Composed(
+        "cross_entropy-weighted",
+        lambda x, w: cross_entropy(x, ruda.asarray([0, 2, -100]), weight=w, label_smoothing=0.1),
+        ((3, 4), UNIT[0, 0]),
+    ),
+    Composed("cross_entropy-mean", lambda x: cross_entropy(x, ruda.asarray([0, 2])), ((2, 3),)),
+    Composed(
+        "cross_entropy-probabilities",
+        lambda x, t: cross_entropy(x, t, label_smoothing=0.1, z_loss=0.1),
+        ((3, 4), (3, 4)),
+    ),
     Composed("dropout1d", lambda x: dropout1d(x, generator=Generator(3)), ((2, 3, 4),)),
     Composed("dropout2d", lambda x: dropout2d(x, generator=Generator(3)), ((2, 3, 2, 2),)),
     Composed("dropout3d", lambda x: dropout3d(x, generator=Generator(3)), ((4, 1, 2, 2),)),

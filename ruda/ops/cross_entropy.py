@@ -1,0 +1,368 @@
+"""Cross-entropy of logits: a fused row per example, and the reductions around it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ruda.core.dtypes import FLOAT, iinfo
+from ruda.core.errors import (
+    ArgumentError,
+    DTypeError,
+    IndexRangeError,
+    ShapeError,
+)
+from ruda.core.shapes import Shape, index, normalize_axis
+from ruda.core.spec import Spec, is_absent
+from ruda.ops.cast import astype
+from ruda.ops.compare import equal, not_equal
+from ruda.ops.create import arange
+from ruda.ops.embed import embedding
+from ruda.ops.explog import exp
+from ruda.ops.movement import expand_dims
+from ruda.ops.reduce import sum
+from ruda.ops.reference import rows as reference
+from ruda.ops.rowwise import along, check_beside, check_rows, rounded, statistics_dtype, wide
+from ruda.ops.select import where
+from ruda.ops.softmax import log_softmax
+from ruda.ops.statistics import logsumexp
+from ruda.ops.statistics import mean as mean_of
+from ruda.ops.table import fused
+from ruda.tensor.operands import as_scalar
+from ruda.tensor.tensor import RudaTensor
+
+Specs = tuple[Spec, ...]
+REDUCTIONS = ("none", "mean", "sum")
+
+
+def _check(op: Any, logits: Spec, target: Spec, weight: Spec, axis: int) -> Shape:
+    """Operands that fit together; returns the shape of one value per example."""
+    check_rows(op, logits, axis)
+    rows = logits.shape[:axis] + logits.shape[axis + 1 :]
+    if target.shape != rows:
+        raise ShapeError(op.name, "the target does not fit", target.shape, rows)
+    if not is_absent(weight) and weight.shape != (logits.shape[axis],):
+        expected = (logits.shape[axis],)
+        raise ShapeError(op.name, "one weight per class is needed", weight.shape, expected)
+    return rows
+
+
+def _shape(op: Any, specs: Specs, axis: int, *_: Any) -> Any:
+    rows = _check(op, specs[0], specs[1], specs[2], axis)
+    return rows, rows
+
+
+def _cast(op: Any, specs: Specs, logits: int) -> Any:
+    """What operands are cast to: logits at their place, the target after them."""
+    x, target = specs[logits], specs[logits + 1]
+    if x.dtype not in FLOAT:
+        raise DTypeError(op.name, "logits of another kind", x.dtype, "a real floating dtype")
+    if not target.dtype.is_integer:
+        raise DTypeError(op.name, "the target is not of class indices", target.dtype, "integers")
+    check_beside(op, x, weight=specs[-1])
+    return tuple(None if s.weak or s is target else s.dtype for s in specs)
+
+
+def _dtype(op: Any, specs: Specs, *_: Any) -> Any:
+    return _cast(op, specs, 0), (statistics_dtype(specs[0]),) * 2
+
+
+def _backward_dtype(op: Any, specs: Specs, *_: Any) -> Any:
+    return _cast(op, specs, 1), specs[1].dtype
+
+
+def _rows(logits: Any, axis: int) -> Any:
+    """Logits as [N, V], a view where the layout allows."""
+    moved = np.moveaxis(logits, axis, -1)
+    return moved.reshape(math.prod(moved.shape[:-1]), moved.shape[-1])
+
+
+def _forward(
+    logits: Any, target: Any, weight: Any, axis: int, ignore: int, smoothing: float, z_loss: float
+) -> Any:
+    classes = logits.shape[axis]
+    bad = (target != ignore) & ((target < 0) | (target >= classes))
+    if bad.any():
+        place = tuple(int(i) for i in np.argwhere(bad)[0])
+        expected = f"0 to {classes - 1}, or ignore_index={ignore}"
+        raise IndexRangeError(
+            "cross_entropy", "no such class", f"{target[place]} at {place}", expected
+        )
+    rows = _rows(logits, axis)
+    outs = reference.cross_entropy(rows, target.reshape(-1), weight, ignore, smoothing, z_loss)
+    return tuple(out.reshape(target.shape) for out in outs)
+
+
+def _backward(
+    dy: Any,
+    logits: Any,
+    target: Any,
+    lse: Any,
+    weight: Any,
+    axis: int,
+    ignore: int,
+    smoothing: float,
+    z_loss: float,
+) -> Any:
+    rows = _rows(logits, axis)
+    flat = (v.reshape(-1) for v in (dy, target, lse))
+    g, index, level = flat
+    dx = reference.cross_entropy_backward(g, rows, index, level, weight, ignore, smoothing, z_loss)
+    moved = dx.reshape(np.moveaxis(logits, axis, -1).shape)
+    return np.moveaxis(moved, -1, axis)
+
+
+def _hot(target: RudaTensor, classes: int, axis: int) -> RudaTensor:
+    """Where a class is the target: bool, with the axis of classes at ``axis``."""
+    place = arange(classes, dtype=target.dtype, device=target.device)
+    return equal(expand_dims(target, axis), along(place, axis, target.ndim + 1))
+
+
+def counts(target: RudaTensor, ignore: int) -> RudaTensor:
+    """Where a target is not ``ignore``, which its dtype may be unable to hold."""
+    limits = iinfo(target.dtype)
+    fits = limits.min <= ignore <= limits.max
+    return not_equal(target, ignore) if fits else equal(target, target)
+
+
+def _class_weights(weight: Any, hot: RudaTensor, axis: int) -> Any:
+    """The weight of each example's class, and all weights along the axis."""
+    if weight is None:
+        return 1, 1
+    full = along(wide(weight), axis, hot.ndim)
+    return sum(where(hot, full, 0), axis=axis), full
+
+
+@fused(
+    "cross_entropy_backward",
+    "dy logits target lse weight",
+    "axis ignore_index label_smoothing z_loss",
+    shape=lambda op, specs, *_: specs[1].shape,
+    dtype=_backward_dtype,
+    numpy=_backward,
+    optional=("weight",),
+    cast="high",
+)
+def _cross_entropy_backward(
+    dy: RudaTensor,
+    logits: RudaTensor,
+    target: RudaTensor,
+    lse: RudaTensor,
+    weight: Any,
+    axis: int,
+    ignore_index: int,
+    label_smoothing: float,
+    z_loss: float,
+) -> RudaTensor:
+    """Gradient of the loss of each example in its logits."""
+    classes = logits.shape[axis]
+    hot = _hot(target, classes, axis)
+    own, each = _class_weights(weight, hot, axis)
+    spread = label_smoothing / classes
+    share = dy * (1 - label_smoothing) * own
+    mass = classes if weight is None else sum(wide(weight))
+    slope = share + dy * (spread * mass) + dy * lse * (2 * z_loss)
+    p = exp(wide(logits) - expand_dims(lse, axis))
+    dx = p * expand_dims(slope, axis) - where(hot, expand_dims(share, axis), 0)
+    if spread:
+        dx = dx - expand_dims(dy * spread, axis) * each
+    valid = expand_dims(counts(target, ignore_index), axis)
+    return astype(where(valid, dx, 0), logits.dtype, copy=False)
+
+
+def _logits_vjp(
+    g: Any,
+    logits: Any,
+    target: Any,
+    weight: Any,
+    lse: Any,
+    axis: int,
+    ignore_index: int,
+    label_smoothing: float,
+    z_loss: float,
+) -> Any:
+    dx = None
+    if g[0] is not None:
+        dx = _cross_entropy_backward(
+            g[0], logits, target, lse, weight, axis, ignore_index, label_smoothing, z_loss
+        )
+    if g[1] is not None:
+        p = exp(wide(logits) - expand_dims(lse, axis))
+        part = p * expand_dims(g[1], axis)
+        dx = part if dx is None else dx + part
+    return dx
+
+
+def _weight_vjp(
+    g: Any,
+    logits: Any,
+    target: Any,
+    lse: Any,
+    axis: int,
+    ignore_index: int,
+    label_smoothing: float,
+) -> Any:
+    if g[0] is None:
+        return None
+    dy = expand_dims(where(counts(target, ignore_index), g[0], 0), axis)
+    surprise = dy * (expand_dims(lse, axis) - wide(logits))
+    spread = label_smoothing / logits.shape[axis]
+    hot = where(_hot(target, logits.shape[axis], axis), 1 - label_smoothing + spread, spread)
+    return sum(surprise * hot, axis=tuple(i for i in range(logits.ndim) if i != axis))
+
+
+@fused(
+    "cross_entropy",
+    "logits target weight",
+    "axis ignore_index label_smoothing z_loss",
+    "loss lse",
+    shape=_shape,
+    dtype=_dtype,
+    numpy=_forward,
+    vjp=(_logits_vjp, None, _weight_vjp),
+    optional=("weight",),
+    cast="high",
+)
+def _cross_entropy(
+    logits: RudaTensor,
+    target: RudaTensor,
+    weight: Any,
+    axis: int,
+    ignore_index: int,
+    label_smoothing: float,
+    z_loss: float,
+) -> Any:
+    """The loss of each example and the log-sum-exp of its logits, in float32 or float64."""
+    x, classes = wide(logits), logits.shape[axis]
+    hot = _hot(target, classes, axis)
+    lse = logsumexp(x, axis=axis)
+    own, each = _class_weights(weight, hot, axis)
+    loss = (lse - sum(where(hot, x, 0), axis=axis)) * own * (1 - label_smoothing)
+    if label_smoothing:
+        mass = classes if weight is None else sum(wide(weight))
+        loss = loss + (lse * mass - sum(x * each, axis=axis)) * (label_smoothing / classes)
+    if z_loss:
+        loss = loss + lse * lse * z_loss
+    return where(counts(target, ignore_index), loss, 0), lse
+
+
+def cross_entropy(
+    logits: RudaTensor,
+    target: RudaTensor,
+    *,
+    axis: int = -1,
+    weight: RudaTensor | None = None,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    z_loss: float = 0.0,
+    reduction: str = "mean",
+) -> RudaTensor:
+    """``-log softmax(logits)[target]`` along ``axis``, the classes.
+
+    ``logits [..., V]`` of a float dtype; ``target [...]`` of class indices, or probabilities of
+    the shape and dtype of ``logits``. ``weight [V]`` scales each class; examples of
+    ``ignore_index`` count nowhere; ``label_smoothing`` s moves s of the target's mass to all
+    classes evenly; ``z_loss`` adds ``z_loss * logsumexp(logits) ** 2``. The ``"mean"`` divides by
+    the weights of the targets counted (by the number of examples for probabilities); ``"sum"`` and
+    ``"none"`` do not. Computed in float32 for half types.
+
+    Raises ``ShapeError`` for a target that does not fit (and says so if it would with another
+    axis), ``IndexRangeError`` for one out of range, ``DTypeError``, ``ArgumentError``.
+
+    >>> cross_entropy(ruda.asarray([[0.0, 0.0]]), ruda.asarray([1])).item()
+    0.6931471824645996
+    """
+    name = "cross_entropy"
+    along_axis = normalize_axis(axis, logits.ndim, name)
+    smoothing = _fraction(label_smoothing)
+    z = _nonnegative(z_loss)
+    check_reduction(name, reduction)
+    if target.dtype.is_floating:
+        return _of_probabilities(logits, target, along_axis, weight, smoothing, z, reduction)
+    _check_target(logits, target, along_axis)
+    ignore = index(ignore_index, name, "ignore_index")
+    loss, _ = _cross_entropy(logits, target, weight, along_axis, ignore, smoothing, z)
+    total = loss if reduction == "none" else sum(loss)
+    if reduction == "mean":
+        total = total / _counted(target, weight, ignore, loss)
+    return rounded(total, logits)
+
+
+def _counted(target: RudaTensor, weight: Any, ignore: int, like: RudaTensor) -> RudaTensor:
+    """The sum of the weights of the targets that count."""
+    valid = counts(target, ignore)
+    if weight is None:
+        return sum(astype(valid, like.dtype))
+    return sum(where(valid, embedding(where(valid, target, 0), wide(weight)), 0))
+
+
+def _check_target(logits: RudaTensor, target: RudaTensor, axis: int) -> None:
+    shape = logits.shape
+    expected = shape[:axis] + shape[axis + 1 :]
+    if target.shape == expected:
+        return
+    hint = None
+    if axis != 1 and len(shape) > 1 and target.shape == shape[:1] + shape[2:]:
+        hint = "axis=1: the target fits if the classes lie there"
+    what = f"the target does not fit logits {shape} with classes on axis {axis}"
+    raise ShapeError("cross_entropy", what, target.shape, expected, hint)
+
+
+def _of_probabilities(
+    logits: RudaTensor,
+    target: RudaTensor,
+    axis: int,
+    weight: RudaTensor | None,
+    smoothing: float,
+    z_loss: float,
+    reduction: str,
+) -> RudaTensor:
+    name = "cross_entropy"
+    if target.shape != logits.shape:
+        what = "a target of probabilities does not fit"
+        raise ShapeError(name, what, target.shape, logits.shape)
+    if target.dtype is not logits.dtype:
+        hint = f"target.astype({str(logits.dtype)!r})"
+        raise DTypeError(name, "the target has another dtype", target.dtype, logits.dtype, hint)
+    x, p = wide(logits), wide(target)
+    if smoothing:
+        p = p * (1 - smoothing) + smoothing / x.shape[axis]
+    terms = p * log_softmax(x, axis)
+    if weight is not None:
+        terms = terms * along(wide(weight), axis, x.ndim)
+    loss = -sum(terms, axis=axis)
+    if z_loss:
+        level = logsumexp(x, axis=axis)
+        loss = loss + level * level * z_loss
+    return rounded(reduced(loss, reduction), logits)
+
+
+def check_reduction(op: str, reduction: Any, allowed: tuple[str, ...] = REDUCTIONS) -> None:
+    """Raise unless ``reduction`` is one of the allowed names."""
+    if reduction not in allowed:
+        expected = " or ".join(map(repr, allowed))
+        raise ArgumentError(op, "unknown reduction", repr(reduction), expected)
+
+
+def reduced(loss: RudaTensor, reduction: str) -> RudaTensor:
+    """``loss`` itself, its mean or its sum."""
+    if reduction == "none":
+        return loss
+    return mean_of(loss) if reduction == "mean" else sum(loss)
+
+
+def _fraction(value: Any) -> float:
+    number = as_scalar(value)
+    if number is None or isinstance(number, complex) or not 0 <= number <= 1:
+        raise ArgumentError("cross_entropy", "label_smoothing is no fraction", value, "0 to 1")
+    return float(number)
+
+
+def _nonnegative(value: Any) -> float:
+    number = as_scalar(value)
+    if number is None or isinstance(number, complex) or not 0 <= number < math.inf:
+        expected = "a finite number of at least 0"
+        raise ArgumentError("cross_entropy", "z_loss is not allowed", value, expected)
+    return float(number)
