@@ -7,6 +7,8 @@ int8, and where it refuses (``-``, ``+mask``, ``sign``) so does ruda.
 
 from __future__ import annotations
 
+import cmath
+import math
 from typing import Any
 
 import numpy as np
@@ -204,7 +206,7 @@ _SIMPLE_POWERS: dict[Any, Any] = {
 
 def _power_slope(g: RudaTensor, x: Any, y: Any) -> Any:
     """``g * conj(y * x ** (y - 1))``, which is 0 for ``y == 0`` also where ``x == 0``."""
-    if y.__class__ is not RudaTensor:
+    if isinstance(y, int | float | complex):
         if y == 0:
             return zeros_of(x.spec, g)
         return g * conj(y * (x if y == 2 else _pow(x, y - 1)))
@@ -214,9 +216,19 @@ def _power_slope(g: RudaTensor, x: Any, y: Any) -> Any:
 
 def _exponent_slope(g: RudaTensor, x: Any, out: RudaTensor) -> Any:
     """``g * conj(out * log(x))``, which is 0 at ``x == 0`` for every ``y >= 0``."""
-    if x.__class__ is RudaTensor and x.dtype is not out.dtype:
-        x = astype(x, out.dtype)
+    if x.__class__ is not RudaTensor:
+        return g * conj(out * _scalar_log(x, out.dtype.kind == "complex"))
+    x = astype(x, out.dtype, copy=False)
     return g * conj(out * TABLE["log"].call(where(equal(x, 0), 1, x)))
+
+
+def _scalar_log(x: Any, principal: bool) -> Any:
+    """The logarithm of a Python scalar, 0 for 0; NaN below zero unless ``principal``."""
+    if x == 0:
+        return 0.0
+    if principal:
+        return cmath.log(x)
+    return math.log(x) if x > 0 else math.nan
 
 
 _pow = binary(
@@ -294,7 +306,7 @@ copysign = binary(
     np.copysign,
     "copysign(x, y)",
     (
-        lambda g, x, y: where(equal(signbit(x), signbit(y)), g, -g),
+        lambda g, x, out: where(equal(signbit(x), signbit(out)), g, -g),
         lambda g, y_spec: zeros_of(y_spec, g),
     ),
     "``x`` with the sign of ``y``, zeros and NaNs included.",

@@ -14,6 +14,7 @@ from ruda.core.dtypes import COMPLEX, FLOAT
 from ruda.ops import rules
 from ruda.ops.movement import transposed
 from ruda.ops.table import unary
+from ruda.tensor.operands import WeakScalar
 from ruda.tensor.tensor import RudaTensor
 
 
@@ -21,7 +22,7 @@ def is_real(x: Any) -> bool:
     """Whether ``x``, a tensor or scalar, has no imaginary part by its type."""
     if x.__class__ is RudaTensor:
         return x.spec.dtype.kind != "complex"
-    return isinstance(x, bool | int | float)
+    return isinstance(x, bool | int | float | WeakScalar)
 
 
 _conj = unary(
@@ -70,11 +71,13 @@ as_complex = unary(
 
 
 def conj(x: Any, /) -> Any:
-    """Complex conjugate, elementwise; a real tensor is returned as it is.
+    """Complex conjugate, elementwise; a real tensor is returned as it is, a scalar as a scalar.
 
     >>> conj(ruda.asarray([1 + 2j])).tolist()
     [(1-2j)]
     """
+    if x.__class__ is complex:
+        return x.conjugate()
     return x if is_real(x) else _conj(x)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from ruda.core.dtypes import BOOL, FLOAT, REAL
 from ruda.ops import rules
 from ruda.ops.arith import subtract
-from ruda.ops.compare import equal, isinf, logical_and
+from ruda.ops.compare import equal, isnan, logical_and
 from ruda.ops.complexes import conj
 from ruda.ops.reference import smooth
 from ruda.ops.select import where
@@ -83,8 +83,8 @@ log10 = unary(
 
 def _share(x: Any, y: Any) -> Any:
     """The part of ``exp(x) + exp(y)`` that ``x`` contributes; a half of two equal infinities."""
-    same = logical_and(isinf(x), equal(x, y))
-    return sigmoid(where(same, 0.0, subtract(x, where(same, 0.0, y))))
+    gap = subtract(x, y)
+    return sigmoid(where(logical_and(isnan(gap), equal(x, y)), 0.0, gap))
 
 
 logaddexp = binary(
@@ -143,7 +143,7 @@ logit = unary(
 
 
 @composite
-def xlogy(x: Any, y: Any, /) -> RudaTensor:
+def xlogy(x: RudaTensor, y: RudaTensor, /) -> RudaTensor:
     """``x * log(y)``, and 0 wherever ``x`` is 0 and ``y`` is not NaN.
 
     >>> xlogy(ruda.asarray([0.0, 2.0]), ruda.asarray([0.0, 1.0])).tolist()

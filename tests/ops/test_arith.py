@@ -310,3 +310,27 @@ def test_scalars_have_gradients_through_the_tensor_alone() -> None:
     assert gradients(lambda x: 3 / x - 2 * x + x / 4 + 2**x, [1.0]) == [
         [pytest.approx(-3 - 2 + 0.25 + 2 * np.log(2), rel=1e-6)]
     ]
+
+
+@pytest.mark.parametrize("scalar", [1 / 3, 0.3 + 0.7j, 2, np.float64(0.1)])
+@pytest.mark.parametrize("run", [*OPERATORS.values(), ruda.hypot, ruda.copysign, ruda.logaddexp])
+def test_scalars_are_not_rounded_in_gradients(run: Any, scalar: Any) -> None:
+    """A scalar beside a float64 tensor counts with all its digits, in the vjp as well."""
+    x = np.array([0.77, 1.93])
+    real_only = run in (operator.floordiv, operator.mod, ruda.hypot, ruda.copysign, ruda.logaddexp)
+    if isinstance(scalar, complex):
+        if real_only:
+            pytest.skip("defined for real numbers alone")
+        gradcheck(lambda x: run(x, scalar), [x + 0.2j])
+        gradcheck(lambda x: run(scalar, x), [x + 0.2j])
+    gradcheck(lambda x: run(x, scalar), [x])
+    gradcheck(lambda x: run(scalar, x), [x])
+
+
+def test_power_of_a_scalar_keeps_the_digits_of_its_logarithm() -> None:
+    x = ruda.tensor(2.0, dtype="float64", requires_grad=True)
+    (3**x).backward()
+    assert x.grad is not None
+    assert x.grad.item() == pytest.approx(9 * np.log(3), rel=1e-15)
+    assert np.isnan(gradients(lambda x: (-2.0) ** x, [2.0])[0]).all()
+    assert gradients(lambda x: 0**x, [2.0]) == [[0.0]]
