@@ -6,7 +6,7 @@ Written by `python -m ruda.stubs --write`.
 from ruda.core.devices import Device, default_device, set_default_device
 from ruda.core.dtypes import DType, bfloat16, complex64, complex128, finfo, float4_e2m1, float8_e4m3, float8_e5m2, float16, float32, float64, iinfo, int8, int16, int32, int64, isdtype, uint8, uint16, uint32, uint64
 from ruda.core.dtypes import bool_ as bool
-from ruda.core.errors import ArgumentError, AxisError, CaptureError, DeviceError, DTypeError, GradientError, IndexRangeError, IntegerRangeError, RudaError, ShapeError, StoreError, StrategyError, VersionError
+from ruda.core.errors import ArgumentError, AxisError, CaptureError, DeviceError, DTypeError, GradientError, IndexRangeError, IntegerRangeError, LinAlgError, RudaError, ShapeError, StoreError, StrategyError, VersionError
 from ruda.core.mode import autocast, enable_grad, inference_mode, is_grad_enabled, no_grad
 from ruda.core.precision import explain_precision, precision
 from ruda.ops.activation import celu, elu, gelu, glu, hardshrink, hardsigmoid, hardswish, hardtanh, leaky_relu, mish, prelu, relu, relu6, selu, silu, softplus, softshrink, softsign, swiglu, tanhshrink, threshold
@@ -23,8 +23,9 @@ from ruda.ops.gather import gather, index_add, index_put, masked_select, one_hot
 from ruda.ops.hyper import acosh, asinh, atanh, cosh, sinh, tanh
 from ruda.ops.join import chunk, concat, split, stack, unstack
 from ruda.ops.matmul import matmul, tensordot, vecdot
-from ruda.ops.movement import broadcast_arrays, broadcast_to, contiguous, copy, expand_dims, flip, matrix_transpose, moveaxis, permute_dims, reshape, squeeze
+from ruda.ops.movement import broadcast_arrays, broadcast_to, contiguous, copy, expand_dims, flatten, flip, matrix_transpose, moveaxis, permute, permute_dims, reshape, squeeze, swapaxes, transpose, unflatten
 from ruda.ops.promotion import can_cast, result_type
+from ruda.ops.quantile import median, quantile
 from ruda.ops.reduce import all, any, argmax, argmin, count_nonzero, max, min, prod, sum
 from ruda.ops.round import ceil, floor, round, trunc
 from ruda.ops.scan import cumlogsumexp, cummax, cummin, cumprod, cumsum, cumulative_prod, cumulative_sum, diff
@@ -33,11 +34,15 @@ from ruda.ops.select import clip, where
 from ruda.ops.sets import bincount, histogram, nonzero, unique, unique_all, unique_counts, unique_inverse, unique_values
 from ruda.ops.sort import argsort, argtopk, searchsorted, sort, topk
 from ruda.ops.special import digamma, erf, erfc, erfinv, lgamma, polygamma
-from ruda.ops.statistics import logsumexp, mean, std, var
+from ruda.ops.statistics import logsumexp, mean, norm, std, var
+from ruda.ops.strides import fold, unfold
+from ruda.ops.tiling import pad, repeat, roll, tile
 from ruda.ops.trig import acos, asin, atan, atan2, cos, sin, tan
 from ruda.tensor.tensor import RudaTensor
 from ruda import autodiff
 from ruda import data
+from ruda import fft
+from ruda import linalg
 from ruda import nn
 from ruda import optim
 from ruda import random
@@ -69,6 +74,7 @@ __all__ = [
     "GradientError",
     "IndexRangeError",
     "IntegerRangeError",
+    "LinAlgError",
     "RudaError",
     "RudaTensor",
     "ShapeError",
@@ -155,7 +161,9 @@ __all__ = [
     "explain_precision",
     "expm1",
     "eye",
+    "fft",
     "finfo",
+    "flatten",
     "flip",
     "float16",
     "float32",
@@ -165,6 +173,7 @@ __all__ = [
     "float8_e5m2",
     "floor",
     "floor_divide",
+    "fold",
     "from_dlpack",
     "full",
     "full_like",
@@ -202,6 +211,7 @@ __all__ = [
     "less",
     "less_equal",
     "lgamma",
+    "linalg",
     "linspace",
     "load",
     "log",
@@ -222,6 +232,7 @@ __all__ = [
     "max",
     "maximum",
     "mean",
+    "median",
     "meshgrid",
     "min",
     "minimum",
@@ -233,11 +244,14 @@ __all__ = [
     "nn",
     "no_grad",
     "nonzero",
+    "norm",
     "not_equal",
     "one_hot",
     "ones",
     "ones_like",
     "optim",
+    "pad",
+    "permute",
     "permute_dims",
     "polygamma",
     "positive",
@@ -245,14 +259,17 @@ __all__ = [
     "precision",
     "prelu",
     "prod",
+    "quantile",
     "random",
     "real",
     "reciprocal",
     "relu",
     "relu6",
     "remainder",
+    "repeat",
     "reshape",
     "result_type",
+    "roll",
     "round",
     "rsqrt",
     "save",
@@ -284,6 +301,7 @@ __all__ = [
     "store",
     "subtract",
     "sum",
+    "swapaxes",
     "swiglu",
     "take",
     "take_along_axis",
@@ -294,8 +312,10 @@ __all__ = [
     "tensordot",
     "testing",
     "threshold",
+    "tile",
     "to",
     "topk",
+    "transpose",
     "tri",
     "tril",
     "triu",
@@ -304,6 +324,8 @@ __all__ = [
     "uint32",
     "uint64",
     "uint8",
+    "unflatten",
+    "unfold",
     "unique",
     "unique_all",
     "unique_counts",

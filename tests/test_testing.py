@@ -111,6 +111,20 @@ def test_check_op_takes_operators_functions_and_names() -> None:
     check_op(lambda x: ruda.sum(x, axis=0), (X,), length=3)
 
 
+def custom(name: str, vjp: Any) -> Any:
+    @ruda.custom_op(name=name, vjp=vjp)
+    def cube(x: Any) -> Any:
+        return x**3
+
+    return cube
+
+
+def test_check_op_takes_custom_operators() -> None:
+    check_op(custom("right_cube", lambda g, x: 3 * g * x * x), (X,), order=3)
+    with pytest.raises(AssertionError, match="gradient of order 1"):
+        check_op(custom("wrong_cube", lambda g, x: 2 * g * x * x), (X,))
+
+
 def test_check_op_finds_a_kernel_that_ignores_strides() -> None:
     def broken(x: Any) -> Any:
         memory = x.numpy().base

@@ -50,18 +50,23 @@ def load() -> list[ModuleType]:
     return [importlib.import_module(f"ruda.ops.{name}") for name in names if name not in own]
 
 
+def rows() -> dict[str, Op]:
+    """The rows of ruda itself, by name: operators of the user's own are in the table as well."""
+    return {name: op for name, op in TABLE.items() if op.grade != "custom"}
+
+
 def definitions() -> dict[str, Definition]:
     """Where each row and composite is defined, by name."""
     modules = load()
-    rows = {id(op.call): name for name, op in TABLE.items()}
-    rows |= {id(op): name for name, op in TABLE.items()}
-    rows |= {id(composite.function): name for name, composite in COMPOSITES.items()}
+    known = {id(op.call): name for name, op in rows().items()}
+    known |= {id(op): name for name, op in rows().items()}
+    known |= {id(composite.function): name for name, composite in COMPOSITES.items()}
     out: dict[str, Definition] = {}
     for module in modules:
         for node in ast.parse(inspect.getsource(module)).body:
             first = min([node.lineno, *(d.lineno for d in _decorators(node))])
             for value in _defined(module, node):
-                name = rows.get(id(value))
+                name = known.get(id(value))
                 if name is not None:
                     out.setdefault(name, Definition(module, first, node.end_lineno or first))
     return out
@@ -183,7 +188,7 @@ def page() -> str:
     families: dict[str, list[str]] = {}
     for name, definition in found.items():
         families.setdefault(definition.family, []).append(name)
-    entries: list[Op | Composite] = [*TABLE.values(), *COMPOSITES.values()]
+    entries: list[Op | Composite] = [*rows().values(), *COMPOSITES.values()]
     grades = [entry.grade for entry in entries]
     counts = {grade: grades.count(grade) for grade in ("primitive", "fused", "composite")}
     parts = [HEAD.format(count=len(entries), **counts)]

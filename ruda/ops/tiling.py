@@ -133,7 +133,7 @@ def _padding(x: Any, value: Any, widths: Widths) -> Any:
 
 _pad = row(
     "index",
-    "pad",
+    "pad_constant",
     "x value",
     "widths",
     shape=_padded,

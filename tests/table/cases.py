@@ -13,8 +13,7 @@ from ruda.core.devices import client
 from ruda.core.dtypes import ARITHMETIC, DType, as_dtype
 from ruda.core.errors import DTypeError
 from ruda.core.spec import Spec, absent_spec
-from ruda.ops.listing import load
-from ruda.ops.table import TABLE
+from ruda.ops.listing import load, rows
 from ruda.tensor.dispatch import Op
 from ruda.tensor.launch import slow
 from ruda.tensor.operands import operand
@@ -84,7 +83,7 @@ def typed(full: bool) -> Iterator[Any]:
 
     Unless ``full``, a dtype meets one sample of the row, in turn, and float32 meets all.
     """
-    for op in TABLE.values():
+    for op in rows().values():
         samples = samples_of(op)
         for i, sample in enumerate(samples):
             for j, dtype in enumerate(dtypes_of(op, sample)):
@@ -98,7 +97,7 @@ def widest(full: bool) -> Iterator[Any]:
 
     With ``full`` in each such dtype.
     """
-    for op in TABLE.values():
+    for op in rows().values():
         for i, sample in enumerate(samples_of(op)):
             wide = [d for d in dtypes_of(op, sample) if d in (ruda.float64, ruda.complex128)]
             chosen = wide or dtypes_of(op, sample)[-1:]
@@ -108,7 +107,7 @@ def widest(full: bool) -> Iterator[Any]:
 
 def smooth(full: bool) -> Iterator[Any]:
     """Every differentiable row and sample, in float64 and complex128."""
-    for op in TABLE.values():
+    for op in rows().values():
         for i, sample in enumerate(samples_of(op)):
             if op.differentiable and sample.grad:
                 wide = (ruda.float64, ruda.complex128)

@@ -33,6 +33,7 @@ class Sample:
     scalar, or None for an optional one. ``attrs`` are the row's attributes, normalised. ``dtypes``
     narrows the dtypes that the row accepts, ``grad=False`` says that there is no derivative at
     these values, ``dense=True`` that only row-major operands are taken and others raise.
+    ``constants`` names arguments that a joint vjp gives no gradient.
     """
 
     inputs: tuple[Any, ...]
@@ -40,6 +41,7 @@ class Sample:
     dtypes: tuple[DType, ...] | None = None
     grad: bool = True
     dense: bool = False
+    constants: tuple[str, ...] = ()
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:

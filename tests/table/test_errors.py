@@ -11,13 +11,13 @@ import pytest
 import ruda
 from ruda.core.dtypes import ALL, ARITHMETIC, STORAGE, DType
 from ruda.core.errors import DeviceError, DTypeError, RudaError
-from ruda.ops.table import TABLE
+from ruda.ops.listing import rows
 from ruda.tensor.dispatch import Op
 from tests.table.cases import dtypes_of, invoke, samples_of, tensors
 from tests.table.sample import Bad, Sample, operands
 from tests.table.samples import BAD
 
-ROWS = [pytest.param(op, id=op.name) for op in TABLE.values() if samples_of(op)]
+ROWS = [pytest.param(op, id=op.name) for op in rows().values() if samples_of(op)]
 
 
 @pytest.mark.parametrize("bad", BAD, ids=lambda b: re.sub(r"[^\w]+", "-", b.match).strip("-"))
