@@ -23,6 +23,9 @@ from ruda.tensor.tensor import RudaTensor
 
 Specs = tuple[Spec, ...]
 
+# References call ``reduce`` of the ufunc and not np.sum, np.max and so on, which add a layer of
+# Python that takes longer than a small sum, and in whose name a warning would be given.
+
 
 def unreduced(g: RudaTensor, x_spec: Spec, axes: Shape, keepdims: bool) -> RudaTensor:
     """``g`` shown in the shape that it was reduced from."""
@@ -56,7 +59,7 @@ _sum = row(
     "axes keepdims dtype",
     shape=rules.reduced,
     dtype=_accumulated,
-    numpy=lambda x, axes, keepdims, dtype: np.sum(x, axis=axes, keepdims=keepdims),
+    numpy=lambda x, axes, keepdims, dtype: np.add.reduce(x, axis=axes, keepdims=keepdims),
     vjp=(lambda g, x_spec, axes, keepdims: unreduced(g, x_spec, axes, keepdims),),
     accepts=ARITHMETIC,
     cast="high",
@@ -102,7 +105,7 @@ _prod = row(
     "axes keepdims dtype",
     shape=rules.reduced,
     dtype=_accumulated,
-    numpy=lambda x, axes, keepdims, dtype: np.prod(x, axis=axes, keepdims=keepdims),
+    numpy=lambda x, axes, keepdims, dtype: np.multiply.reduce(x, axis=axes, keepdims=keepdims),
     vjp=(_prod_cotangent,),
     accepts=ARITHMETIC,
     cast="high",
@@ -165,8 +168,8 @@ def _extreme(name: str, numpy: Any, doc: str) -> Any:
     )
 
 
-_max = _extreme("max", np.max, "Largest element over ``axes``.")
-_min = _extreme("min", np.min, "Smallest element over ``axes``.")
+_max = _extreme("max", np.maximum.reduce, "Largest element over ``axes``.")
+_min = _extreme("min", np.minimum.reduce, "Smallest element over ``axes``.")
 
 
 def max(
@@ -277,7 +280,7 @@ _any = _truth("any", np.any, rules.boolean, "Whether some element over ``axes`` 
 _all = _truth("all", np.all, rules.boolean, "Whether every element over ``axes`` is nonzero.")
 _count_nonzero = _truth(
     "count_nonzero",
-    lambda x, axis, keepdims: np.sum(x != 0, axis=axis, keepdims=keepdims),
+    lambda x, axis, keepdims: np.add.reduce(x != 0, axis=axis, keepdims=keepdims),
     _counted,
     "How many elements over ``axes`` are nonzero.",
 )

@@ -283,7 +283,7 @@ def histogram(
     counts = span(sums, 0, 0, count)
     if density:
         widths = span(edges, 0, 1, count + 1) - span(edges, 0, 0, count)
-        counts = counts / _sum(counts) / widths
+        counts = counts / widths / _sum(counts)
     return Histogram(counts, edges)
 
 

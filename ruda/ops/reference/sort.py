@@ -48,7 +48,7 @@ def _selected(lines: Any, k: int, largest: bool) -> Any:
         nan, nan_bound = np.isnan(lines), np.isnan(bound)
         better |= (nan & ~nan_bound) if largest else (~nan & nan_bound)
         equal |= nan & nan_bound
-    room = k - np.sum(better, axis=-1, keepdims=True)
+    room = k - np.add.reduce(better, axis=-1, keepdims=True)
     chosen = better | (equal & (np.cumsum(equal, axis=-1) <= room))
     return np.nonzero(chosen)[-1].reshape(*lines.shape[:-1], k)
 
