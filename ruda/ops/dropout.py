@@ -17,7 +17,7 @@ from ruda.ops.movement import reshape
 from ruda.ops.reference import sampling
 from ruda.ops.select import where
 from ruda.ops.table import composite, fused, row
-from ruda.tensor.host import draw_number
+from ruda.tensor.host import draw_number, seed_number
 from ruda.tensor.operands import as_scalar
 from ruda.tensor.tensor import RudaTensor
 
@@ -95,7 +95,7 @@ def dropout(
     if not training or rate == 0:
         return input
     source = chosen(generator, "dropout")
-    return _dropout(input, rate, source.seed, draw_number(source))
+    return _dropout(input, rate, seed_number(source), draw_number(source))
 
 
 def _channels(

@@ -18,7 +18,7 @@ from ruda.ops.reference import random as continuous
 from ruda.ops.reference import random_checks as checks
 from ruda.ops.reference.draws import compute_dtype
 from ruda.ops.table import row
-from ruda.tensor.host import draw_number
+from ruda.tensor.host import draw_number, seed_number
 from ruda.tensor.operands import as_scalar
 from ruda.tensor.tensor import RudaTensor
 
@@ -123,10 +123,10 @@ def scalar(op: str, name: str, value: Any) -> float:
     return number
 
 
-def key(op: str, generator: Any) -> tuple[int, Any]:
+def key(op: str, generator: Any) -> tuple[Any, Any]:
     """The seed of ``generator`` and its next draw number."""
     source = chosen(generator, op)
-    return source.seed, draw_number(source)
+    return seed_number(source), draw_number(source)
 
 
 def _real(place: Place) -> Any:
