@@ -6,6 +6,7 @@ same base is shown again from it, so gradients are those of the values that are 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ruda.core.dtypes import promote
@@ -70,6 +71,28 @@ def update(target: RudaTensor, op: Op, value: Any, places: RudaTensor, attrs: An
     target.spec.client.update(plan, handles)
     (target.handle.root or target.handle).version += 1
     _set_nodes(changed, None)
+
+
+def update_all(
+    targets: Sequence[RudaTensor], op: Op, values: Sequence[Any], attrs: tuple[Any, ...] = ()
+) -> None:
+    """Overwrite ``targets`` with the outputs of ``op``; they may be among its operands.
+
+    Off the tape the reference's ``in_place`` writes into the targets' own memory where it fits.
+    """
+    mode = MODE.get()
+    plain = not (mode.grad or mode.tracer or mode.recorder)
+    operands = [operand(op.name, v, targets[0].spec.client) for v in values] if plain else [None]
+    if None not in operands:
+        specs, handles, _ = zip(*operands, strict=True)  # type: ignore[arg-type]
+        plan = op.lookup(specs, attrs)
+        if all(t.spec is spec for t, spec in zip(targets, plan.out, strict=True)):
+            targets[0].spec.client.update_all(plan, handles, [t.handle for t in targets])
+            for target in targets:
+                (target.handle.root or target.handle).version += 1
+            return
+    for target, value in zip(targets, slow(op, values, attrs), strict=True):
+        assign(target, value)
 
 
 def _set_nodes(nodes: list[tuple[RudaTensor, Node]] | None, tracer: Any) -> None:

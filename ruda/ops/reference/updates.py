@@ -1,0 +1,124 @@
+"""Optimizer steps in blocks that stay in the cache, written into arrays that are given.
+
+The results may be the operands' own arrays: each block is read before it is written. Scalars are
+Python floats, so bias corrections are float64 whatever the dtype of the parameters.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from ruda.ops.reference.windows import Array
+
+# With 64 k float32 a block the passes below cost 12 ms per 10 M parameters; with 8 k, 19 ms.
+_BLOCK_BYTES = 1 << 18
+
+
+def _blocks(arrays: Sequence[Array]) -> Iterator[list[Array]]:
+    flat = [array.reshape(-1) for array in arrays]
+    size = max(_BLOCK_BYTES // flat[0].itemsize, 1)
+    for start in range(0, flat[0].size, size):
+        yield [array[start : start + size] for array in flat]
+
+
+def _scratch(like: Array) -> Array:
+    return np.empty(min(like.size, max(_BLOCK_BYTES // like.itemsize, 1)), like.dtype)
+
+
+def _descent(g: Array, p: Array, decay: float, maximize: bool, scratch: Array) -> Array:
+    """The gradient to follow downhill: ``±g + decay * p``; in ``scratch`` unless it is ``g``."""
+    if decay:
+        np.multiply(p, decay, out=scratch)
+        return (np.subtract if maximize else np.add)(scratch, g, out=scratch)
+    return np.negative(g, out=scratch) if maximize else g
+
+
+def sgd(
+    outs: Sequence[Array], p: Array, g: Array, lr: Any, weight_decay: Any, maximize: bool
+) -> None:
+    """Write ``p - lr * (±g + weight_decay * p)`` into ``outs[0]``."""
+    rate, decay = float(lr), float(weight_decay)
+    space = _scratch(p)
+    for new, x, dx in _blocks((outs[0], p, g)):
+        step = space[: x.size]
+        np.multiply(_descent(dx, x, decay, maximize, step), rate, out=step)
+        np.subtract(x, step, out=new)
+
+
+def momentum(
+    outs: Sequence[Array],
+    p: Array,
+    g: Array,
+    b: Array,
+    step: Any,
+    lr: Any,
+    momentum: Any,
+    dampening: Any,
+    weight_decay: Any,
+    nesterov: bool,
+    maximize: bool,
+) -> None:
+    """Write the new parameter, momentum buffer and step of ``momentum_step`` into ``outs``."""
+    rate, keep, decay = float(lr), float(momentum), float(weight_decay)
+    first, share = int(step) == 0, 1.0 - float(dampening)
+    outs[2][...] = step + 1
+    space, more = _scratch(p), _scratch(p)
+    for new_p, new_b, x, dx, buffer in _blocks((*outs[:2], p, g, b)):
+        t, grad = space[: x.size], _descent(dx, x, decay, maximize, more[: x.size])
+        if first:
+            np.copyto(new_b, grad)
+        else:
+            np.multiply(grad, share, out=t)
+            np.multiply(buffer, keep, out=new_b)
+            new_b += t
+        if nesterov:
+            np.multiply(new_b, keep, out=t)
+            t += grad
+            t *= rate
+        else:
+            np.multiply(new_b, rate, out=t)
+        np.subtract(x, t, out=new_p)
+
+
+def adamw(
+    outs: Sequence[Array],
+    p: Array,
+    g: Array,
+    m: Array,
+    v: Array,
+    step: Any,
+    lr: Any,
+    beta1: Any,
+    beta2: Any,
+    eps: Any,
+    weight_decay: Any,
+    decoupled: bool,
+    maximize: bool,
+) -> None:
+    """Write the new parameter, moments and step of ``adamw_step`` into ``outs``."""
+    count, rate, b1, b2 = int(step) + 1, float(lr), float(beta1), float(beta2)
+    decay = float(weight_decay)
+    root = math.sqrt(1.0 - b2**count)
+    size, floor = rate * root / (1.0 - b1**count), float(eps) * root
+    coupled, shrink = (0.0, 1.0 - rate * decay) if decoupled else (decay, 1.0)
+    outs[3][...] = count
+    space, more = _scratch(p), _scratch(p)
+    for new_p, new_m, new_v, x, dx, mean, square in _blocks((*outs[:3], p, g, m, v)):
+        t, grad = space[: x.size], _descent(dx, x, coupled, maximize, more[: x.size])
+        np.subtract(grad, mean, out=t)
+        t *= 1.0 - b1
+        np.add(mean, t, out=new_m)
+        np.multiply(grad, grad, out=t)
+        t *= 1.0 - b2
+        np.multiply(square, b2, out=new_v)
+        new_v += t
+        np.sqrt(new_v, out=t)
+        t += floor
+        np.divide(new_m, t, out=t)
+        t *= size
+        np.multiply(x, shrink, out=new_p)
+        new_p -= t

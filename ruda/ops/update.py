@@ -1,0 +1,189 @@
+"""Optimizer steps as rows: from a parameter, its gradient and its state to the next of each.
+
+The body of a row is its meaning and its gradient; the reference walks blocks that stay in the
+cache, and can write over its operands. Learning rate and step count are 0-d tensors, so they
+change without a new plan; the other settings are scalars by value. What is computed from scalars
+alone is float64 whatever the dtype of the parameter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ruda.core.dtypes import compute_of, float64
+from ruda.core.errors import DTypeError, ShapeError
+from ruda.core.shapes import Shape
+from ruda.core.spec import Spec
+from ruda.ops.arith import pow, sqrt
+from ruda.ops.cast import astype
+from ruda.ops.compare import equal
+from ruda.ops.reference import updates as reference
+from ruda.ops.select import where
+from ruda.ops.table import TABLE, fused
+from ruda.tensor.mutation import update_all
+from ruda.tensor.tensor import RudaTensor
+
+Specs = tuple[Spec, ...]
+
+
+def _alike(op: Any) -> int:
+    """How many operands have the parameter's shape: those before the step count or the rate."""
+    return op.args.index("step" if "step" in op.args else "lr")  # type: ignore[no-any-return]
+
+
+def _shape(op: Any, specs: Specs, *_: Any) -> Any:
+    count = _alike(op)
+    for i, (name, spec) in enumerate(zip(op.args, specs, strict=True)):
+        expected: Shape = specs[0].shape if i < count else ()
+        if spec.shape != expected:
+            raise ShapeError(op.name, f"{name} does not fit", spec.shape, expected)
+    return (specs[0].shape,) * (count - 1) + ((),) * (len(op.outs) - count + 1)
+
+
+def _dtype(op: Any, specs: Specs, *_: Any) -> Any:
+    """The gradient is taken in the parameter's dtype, rates in float64, the step as it is."""
+    own, count = specs[0].dtype, _alike(op)
+    for name, spec in zip(op.args[:count], specs, strict=False):
+        if not spec.dtype.is_floating or (name != "g" and spec.dtype is not own):
+            expected = "a real floating dtype" if name in "pg" else own
+            raise DTypeError(op.name, f"{name} has the wrong dtype", spec.dtype, expected)
+    counted = len(op.outs) == count
+    if counted and not specs[count].dtype.is_integer:
+        raise DTypeError(op.name, "the step does not count", specs[count].dtype, "an integer dtype")
+    rest = specs[count + counted :]
+    casts = (own,) * count + (None,) * counted + tuple(None if s.weak else float64 for s in rest)
+    return casts, (own,) * (count - 1) + (specs[count].dtype,) * counted
+
+
+def _fresh(write: Callable[..., None], count: int, counted: bool = True) -> Callable[..., Any]:
+    """The reference that makes new arrays; as ``in_place`` it writes into those it is given."""
+
+    def numpy(*values: Any) -> Any:
+        p = values[0]
+        outs = [np.empty(p.shape, p.dtype) for _ in range(count - 1)]
+        outs += [np.empty((), values[count].dtype) for _ in range(counted)]
+        write(outs, *values)
+        return outs
+
+    numpy.in_place = write  # type: ignore[attr-defined]
+    return numpy
+
+
+def _as(value: Any, dtype: Any) -> Any:
+    """A tensor in ``dtype``; a Python scalar as it is, which gives way to any dtype."""
+    return astype(value, dtype, copy=False) if value.__class__ is RudaTensor else value
+
+
+def _descent(p: RudaTensor, g: RudaTensor, weight_decay: Any, maximize: bool) -> RudaTensor:
+    g = -g if maximize else g
+    if weight_decay.__class__ is not RudaTensor and weight_decay == 0:
+        return g
+    return g + p * _as(weight_decay, p.dtype)  # type: ignore[no-any-return]
+
+
+@fused(
+    "sgd_step",
+    "p g lr weight_decay",
+    "maximize",
+    "new_p",
+    shape=_shape,
+    dtype=_dtype,
+    numpy=_fresh(reference.sgd, 2, counted=False),
+)
+def sgd_step(p: Any, g: Any, lr: Any, weight_decay: Any, maximize: bool) -> Any:
+    """``p - lr * (g + weight_decay * p)``, with -g for g to ``maximize``."""
+    x = astype(p, compute_of(p.dtype), copy=False)
+    step = _descent(x, astype(g, x.dtype, copy=False), weight_decay, maximize)
+    return (astype(x - step * _as(lr, x.dtype), p.dtype, copy=False),)
+
+
+@fused(
+    "momentum_step",
+    "p g b step lr momentum dampening weight_decay",
+    "nesterov maximize",
+    "new_p new_b new_step",
+    shape=_shape,
+    dtype=_dtype,
+    numpy=_fresh(reference.momentum, 3),
+)
+def momentum_step(
+    p: Any,
+    g: Any,
+    b: Any,
+    step: Any,
+    lr: Any,
+    momentum: Any,
+    dampening: Any,
+    weight_decay: Any,
+    nesterov: bool,
+    maximize: bool,
+) -> Any:
+    """One step of gradient descent with momentum; ``b`` is the buffer.
+
+    With g' = g + weight_decay * p: b = g' in the first step and
+    b = momentum * b + (1 - dampening) * g' in all others; p -= lr * b, or with ``nesterov``
+    p -= lr * (g' + momentum * b). Sutskever et al., "On the importance of initialization and
+    momentum in deep learning" (2013), with the learning rate outside of the buffer.
+    """
+    x, buffer = (astype(t, compute_of(p.dtype), copy=False) for t in (p, b))
+    keep, share = _as(momentum, x.dtype), _as(1.0 - dampening, x.dtype)
+    g = _descent(x, astype(g, x.dtype, copy=False), weight_decay, maximize)
+    buffer = where(equal(step, 0), g, buffer * keep + g * share)
+    descent = g + buffer * keep if nesterov else buffer
+    x = x - descent * _as(lr, x.dtype)
+    return astype(x, p.dtype, copy=False), astype(buffer, b.dtype, copy=False), step + 1
+
+
+@fused(
+    "adamw_step",
+    "p g m v step lr beta1 beta2 eps weight_decay",
+    "decoupled maximize",
+    "new_p new_m new_v new_step",
+    shape=_shape,
+    dtype=_dtype,
+    numpy=_fresh(reference.adamw, 4),
+    domain=(0.1, 2.0),
+)
+def adamw_step(
+    p: Any,
+    g: Any,
+    m: Any,
+    v: Any,
+    step: Any,
+    lr: Any,
+    beta1: Any,
+    beta2: Any,
+    eps: Any,
+    weight_decay: Any,
+    decoupled: bool,
+    maximize: bool,
+) -> Any:
+    """One step of Adam; ``m`` and ``v`` are the moments, ``step`` counts the steps before.
+
+    With t = step + 1: m = beta1 * m + (1 - beta1) * g and v = beta2 * v + (1 - beta2) * g²;
+    p -= lr * m' / (sqrt(v') + eps) with m' = m / (1 - beta1^t) and v' = v / (1 - beta2^t).
+    Weight decay is p *= 1 - lr * weight_decay before that where it is ``decoupled``, else
+    g += weight_decay * p. Kingma and Ba, "Adam: a method for stochastic optimization" (2015);
+    Loshchilov and Hutter, "Decoupled weight decay regularization" (2019).
+    """
+    x, mean, square = (astype(t, compute_of(p.dtype), copy=False) for t in (p, m, v))
+    dtype, t = x.dtype, astype(step + 1, float64)
+    root = sqrt(1.0 - pow(beta2, t))
+    size, floor = _as(root / (1.0 - pow(beta1, t)) * lr, dtype), _as(root * eps, dtype)
+    g = _descent(x, astype(g, dtype, copy=False), 0 if decoupled else weight_decay, maximize)
+    mean = mean + (g - mean) * _as(1.0 - beta1, dtype)
+    square = square * _as(beta2, dtype) + g * g * _as(1.0 - beta2, dtype)
+    x = x * _as(1.0 - lr * weight_decay, dtype) if decoupled else x
+    x = x - mean / (sqrt(square) + floor) * size
+    new = (astype(a, b.dtype, copy=False) for a, b in ((x, p), (mean, m), (square, v)))
+    return (*new, step + 1)
+
+
+def overwrite(
+    name: str, targets: Sequence[RudaTensor], values: Sequence[Any], *flags: bool
+) -> None:
+    """Overwrite ``targets`` with the outputs of the row ``name``, without a copy where it fits."""
+    update_all(targets, TABLE[name], values, flags)

@@ -1,0 +1,257 @@
+"""What optimizers share: parameter groups, state tensors, masters of half parameters, saving.
+
+Everything that a step changes is a tensor made in the constructor and overwritten with ``assign``,
+so a step can be captured by ``ruda.compile`` and repeated with new values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ruda.core.dtypes import float32, float64, int64
+from ruda.core.errors import ArgumentError, DeviceError, DTypeError, RudaError, ShapeError
+from ruda.core.mode import no_grad, state_changed
+from ruda.nn.module import clear_grad
+from ruda.ops.create import asarray, full, zeros
+from ruda.tensor.tensor import RudaTensor
+
+State = dict[str, RudaTensor]
+
+
+class OptimizerStateError(RudaError, ValueError):
+    """A saved state that does not belong to the optimizer it is loaded into."""
+
+
+class Group(dict[str, Any]):
+    """The settings of a parameter group; ``lr`` is a 0-d tensor, and setting it assigns to it."""
+
+    _ruda_version = 0
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        rate = self.get("lr")
+        if name == "lr" and rate is not None:
+            with no_grad():
+                rate.assign(value)
+            return
+        state_changed(self, name, value)
+        super().__setitem__(name, value)
+
+    def update(self, *others: Any, **settings: Any) -> None:
+        """Set several settings."""
+        for name, value in dict(*others, **settings).items():
+            self[name] = value
+
+
+class Optimizer:
+    """The base of optimizers; a subclass has ``_initial`` and ``_updated``.
+
+    ``params`` are leaf tensors, or mappings with ``params`` and settings of their own. Parameters
+    without a gradient are left alone. With ``master=True`` a half parameter has a float32 copy
+    that is updated in its place and rounded to it; ``sync_masters`` copies the other way.
+    """
+
+    _ruda_version = 0
+
+    def __init__(self, params: Iterable[Any], defaults: dict[str, Any], master: bool) -> None:
+        self.defaults = defaults
+        self.master = master
+        self.state: dict[RudaTensor, State] = {}
+        self.param_groups: list[Group] = []
+        groups = list(params)
+        if not groups:
+            what = "there are no parameters"
+            raise ArgumentError(type(self).__name__, what, hint="module.parameters()")
+        if not isinstance(groups[0], Mapping):
+            groups = [{"params": groups}]
+        for group in groups:
+            self.add_param_group(group)
+
+    def _initial(self, master: RudaTensor, group: Group) -> State:
+        """The state of a parameter before the first step."""
+        raise NotImplementedError
+
+    def _updated(self, p: RudaTensor, grad: RudaTensor, state: State, group: Group) -> None:
+        """Overwrite ``p`` and ``state``."""
+        raise NotImplementedError
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "lr":
+            for group in self.param_groups:
+                group["lr"] = value
+            return
+        state_changed(self, name, value)
+        super().__setattr__(name, value)
+
+    @property
+    def lr(self) -> RudaTensor:
+        """The learning rate of the first group, a 0-d tensor; setting it sets that of all."""
+        return self.param_groups[0]["lr"]  # type: ignore[no-any-return]
+
+    def add_param_group(self, group: Mapping[str, Any]) -> None:
+        """Optimize more parameters: ``group["params"]`` with the other settings of ``group``."""
+        name = type(self).__name__
+        unknown = set(group) - {"params", *self.defaults}
+        if "params" not in group or unknown:
+            got = f"unknown {sorted(unknown)}" if unknown else "no params"
+            raise ArgumentError(name, "not a parameter group", got, sorted(self.defaults))
+        given = group["params"]
+        params = [given] if isinstance(given, RudaTensor) else list(given)
+        self._check(params)
+        settings = self.defaults | {k: v for k, v in group.items() if k != "params"}
+        self._check_settings(settings)
+        where = params[0].device if params else None
+        rate = full((), asarray(settings["lr"]).item(), dtype=float64, device=where)
+        made = Group(settings | {"params": params, "lr": rate})
+        with no_grad():
+            for p in params:
+                self.state[p] = self._state_of(p, made)
+        self.param_groups.append(made)
+        state_changed(self, "param_groups", self.param_groups)
+
+    def _check(self, params: Sequence[Any]) -> None:
+        name, seen = type(self).__name__, set(self.state)
+        for p in params:
+            if not isinstance(p, RudaTensor):
+                hint = "module.parameters()"
+                raise DTypeError(name, "a parameter is not a tensor", type(p).__name__, hint=hint)
+            if not p.is_leaf:
+                hint = "p.detach().requires_grad_()"
+                raise ArgumentError(name, "a parameter is not a leaf", p.spec, hint=hint)
+            if not p.dtype.is_floating:
+                raise DTypeError(name, "not a parameter", p.spec, "a real floating dtype")
+            if p in seen:
+                raise ArgumentError(name, "a parameter is given twice", p.spec)
+            if p.device != params[0].device:
+                got, hint = f"{params[0].device} and {p.device}", "one group for each device"
+                raise DeviceError(name, "a group lives on several devices", got, hint=hint)
+            seen.add(p)
+
+    def _check_settings(self, settings: Mapping[str, Any]) -> None:
+        """Raise ``ArgumentError`` for settings out of range."""
+
+    def _refuse_unless(self, fits: bool, setting: str, value: Any, expected: str) -> None:
+        if not fits:
+            raise ArgumentError(type(self).__name__, f"{setting} out of range", value, expected)
+
+    def _state_of(self, p: RudaTensor, group: Group) -> State:
+        if not (self.master and p.dtype.is_half):
+            return self._initial(p, group)
+        master = p.detach().astype(float32)
+        return {"master": master, **self._initial(master, group)}
+
+    def step(self) -> None:
+        """Update all parameters that have a gradient."""
+        with no_grad():
+            for group in self.param_groups:
+                for p in group["params"]:
+                    self._step_one(p, group)
+
+    def _step_one(self, p: RudaTensor, group: Group) -> None:
+        grad = p.grad
+        if grad is None:
+            return
+        state = self.state[p]
+        master = state.get("master")
+        self._updated(p if master is None else master, grad, state, group)
+        if master is not None:
+            p.assign(master)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Drop the gradients of all parameters, or fill them with zeros."""
+        for group in self.param_groups:
+            for p in group["params"]:
+                clear_grad(p, set_to_none)
+
+    def sync_masters(self) -> None:
+        """Take the float32 copies anew from the parameters, after these were loaded or set."""
+        with no_grad():
+            for p, state in self.state.items():
+                if "master" in state:
+                    state["master"].assign(p.astype(float32))
+
+    def state_dict(self) -> dict[str, Any]:
+        """State and settings by the number of the parameter, as PyTorch does; tensors shared."""
+        numbers = {id(p): i for i, p in enumerate(self._parameters())}
+        groups = [
+            {
+                **group,
+                "lr": group["lr"].detach(),
+                "params": [numbers[id(p)] for p in group["params"]],
+            }
+            for group in self.param_groups
+        ]
+        state = {
+            numbers[id(p)]: {name: value.detach() for name, value in self.state[p].items()}
+            for p in self._parameters()
+        }
+        return {"state": state, "param_groups": groups}
+
+    def _parameters(self) -> list[RudaTensor]:
+        return [p for group in self.param_groups for p in group["params"]]
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Copy the state and settings of ``state_dict`` (or PyTorch's) into this optimizer.
+
+        Everything is checked before anything is written. Settings that this optimizer has not are
+        ignored; a missing step count means that steps were made, a missing master is taken from the
+        parameter. Raises ``OptimizerStateError`` or ``ShapeError``.
+        """
+        groups, params = saved["param_groups"], self._parameters()
+        own, given = ([len(g["params"]) for g in gs] for gs in (self.param_groups, groups))
+        if own != given:
+            what = "the groups do not match"
+            raise OptimizerStateError("load_state_dict", what, f"parameters {given}", own)
+        order = [number for group in groups for number in group["params"]]
+        changes = [
+            change
+            for p, number in zip(params, order, strict=True)
+            for change in self._changes(p, number, saved["state"].get(number, {}))
+        ]
+        with no_grad():
+            for target, value in changes:
+                target.assign(value)
+        for group, settings in zip(self.param_groups, groups, strict=True):
+            known = {k: v for k, v in settings.items() if k in self.defaults and k != "lr"}
+            group.update(known)
+            group["lr"] = asarray(settings["lr"]).to(group["lr"].device)
+
+    def _changes(
+        self, p: RudaTensor, number: Any, given: Mapping[str, Any]
+    ) -> list[tuple[RudaTensor, Any]]:
+        """What to assign to the state of ``p``, numbered ``number``, so that it is ``given``."""
+        initial = {"step": 1 if given else 0, "master": p}
+        changes: list[tuple[RudaTensor, Any]] = []
+        for name, target in self.state[p].items():
+            found = given.get(name, initial.get(name, None if given else 0))
+            if found is None:
+                got = f"parameter {number} with {sorted(given)}"
+                raise OptimizerStateError("load_state_dict", f"{name} is missing", got)
+            value = asarray(found, device=target.device)
+            if value.shape not in (target.shape, ()):
+                what = f"{name} of parameter {number} does not fit"
+                raise ShapeError("load_state_dict", what, value.shape, target.shape)
+            changes.append((target, value.astype(target.dtype)))
+        return changes
+
+    def __repr__(self) -> str:
+        lines = []
+        for group in self.param_groups:
+            count = sum(p.size for p in group["params"])
+            settings = ", ".join(f"{k}={_shown(v)}" for k, v in group.items() if k != "params")
+            lines.append(f"  {count:,} parameters: {settings}")
+        return "\n".join([f"{type(self).__name__}(", *lines, ")"])
+
+
+def _shown(value: Any) -> Any:
+    return value.item() if isinstance(value, RudaTensor) else value
+
+
+def zeros_beside(p: RudaTensor) -> RudaTensor:
+    """State of zeros in the shape, dtype and place of ``p``."""
+    return zeros(p.shape, dtype=p.dtype, device=p.device)
+
+
+def counter(p: RudaTensor) -> RudaTensor:
+    """A step counter of zero beside ``p``; int64, which counts exactly however long it runs."""
+    return zeros((), dtype=int64, device=p.device)

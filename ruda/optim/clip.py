@@ -1,0 +1,80 @@
+"""Bounding gradients before a step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from ruda.core.errors import ArgumentError, DeviceError
+from ruda.core.mode import no_grad
+from ruda.ops.arith import abs, maximum, pow, sqrt
+from ruda.ops.cast import astype
+from ruda.ops.create import zeros
+from ruda.ops.reduce import max, sum
+from ruda.ops.select import clip
+from ruda.tensor.tensor import RudaTensor
+
+# Beside the norm in the divisor, so that a norm of zero divides too; PyTorch's value.
+_MARGIN = 1e-6
+
+
+def _gradients(parameters: Any, op: str) -> list[RudaTensor]:
+    given = [parameters] if isinstance(parameters, RudaTensor) else list(parameters)
+    grads = [g for g in (p.grad for p in given) if g is not None]
+    for g in grads:
+        if g.device != grads[0].device:
+            got = f"{grads[0].device} and {g.device}"
+            raise DeviceError(op, "gradients live on different devices", got)
+    return grads
+
+
+def clip_grad_norm_(
+    parameters: RudaTensor | Iterable[RudaTensor], max_norm: Any, norm_type: float = 2.0
+) -> RudaTensor:
+    """Scale all gradients so that their norm together is at most ``max_norm``.
+
+    Returns the norm before, as a 0-d tensor: nothing is read, so a step stays on the device. Half
+    gradients are summed in float32. ``norm_type`` is positive, ``math.inf`` for the largest value.
+
+    >>> weight = ruda.tensor([3.0, 4.0], requires_grad=True)
+    >>> (weight * weight / 2).sum().backward()
+    >>> clip_grad_norm_([weight], 1.0).item(), weight.grad.tolist()
+    (5.0, [0.599..., 0.799...])
+    """
+    if not norm_type > 0:
+        raise ArgumentError("clip_grad_norm_", "norm_type is not positive", norm_type)
+    with no_grad():
+        grads = _gradients(parameters, "clip_grad_norm_")
+        if not grads:
+            return zeros(())
+        norm = _norm(grads, norm_type)
+        factor = clip(max_norm / (norm + _MARGIN), max=1.0)
+        for g in grads:
+            g.assign(g * astype(factor, g.dtype, copy=False))
+        return norm
+
+
+def _norm(grads: list[RudaTensor], kind: float) -> RudaTensor:
+    """The norm of all ``grads`` as one vector, in float32 for half types."""
+    wide = (astype(g, "float32") if g.dtype.is_half else g for g in grads)
+    parts = [_powers(g, kind) for g in wide]
+    total = parts[0]
+    for part in parts[1:]:
+        total = maximum(total, part) if math.isinf(kind) else total + part
+    if math.isinf(kind):
+        return total
+    return sqrt(total) if kind == 2.0 else pow(total, 1.0 / kind)  # type: ignore[no-any-return]
+
+
+def _powers(g: RudaTensor, kind: float) -> Any:
+    if math.isinf(kind):
+        return max(abs(g)) if g.size else sum(g)
+    return sum(g * g) if kind == 2.0 else sum(pow(abs(g), kind))
+
+
+def clip_grad_value_(parameters: RudaTensor | Iterable[RudaTensor], clip_value: float) -> None:
+    """Hold every element of the gradients inside ±``clip_value``."""
+    with no_grad():
+        for g in _gradients(parameters, "clip_grad_value_"):
+            g.assign(clip(g, -clip_value, clip_value))
