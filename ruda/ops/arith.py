@@ -17,7 +17,6 @@ from ruda.core import dtypes
 from ruda.core.dtypes import BOOL, FLOAT, NUMERIC, REAL
 from ruda.core.errors import ArgumentError, DTypeError
 from ruda.ops import rules
-from ruda.ops.cast import astype
 from ruda.ops.compare import equal, greater, less, logical_and, signbit
 from ruda.ops.complexes import conj, real
 from ruda.ops.movement import zeros_of
@@ -216,9 +215,9 @@ def _power_slope(g: RudaTensor, x: Any, y: Any) -> Any:
 
 def _exponent_slope(g: RudaTensor, x: Any, out: RudaTensor) -> Any:
     """``g * conj(out * log(x))``, which is 0 at ``x == 0`` for every ``y >= 0``."""
-    if x.__class__ is not RudaTensor:
+    if isinstance(x, int | float | complex):
         return g * conj(out * _scalar_log(x, out.dtype.kind == "complex"))
-    x = astype(x, out.dtype, copy=False)
+    x = add(x, zeros_of(out.spec, out))
     return g * conj(out * TABLE["log"].call(where(equal(x, 0), 1, x)))
 
 

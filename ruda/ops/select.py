@@ -60,7 +60,7 @@ _clip = row(
 )
 
 
-def clip(x: Any, /, min: Any = None, max: Any = None) -> RudaTensor:
+def clip(x: Any, /, min: Any = None, max: Any = None, *, out: Any = None) -> RudaTensor:
     """``x`` moved into the interval from ``min`` to ``max``, each a scalar, a tensor or None.
 
     All three broadcast and meet in one dtype. NaN stays NaN, and where ``min > max`` the result is
@@ -70,14 +70,15 @@ def clip(x: Any, /, min: Any = None, max: Any = None) -> RudaTensor:
     [0.0, 0.5, 1.0]
     """
     if min is None and max is None:
-        return TABLE["positive"].call(x)
+        return TABLE["positive"].call(x, out=out)
     if min is not None and max is not None:
-        return _clip(x, min, max)
+        return _clip(x, min, max, out=out)
     if _is_whole(x) and _is_whole(max if min is None else min):
         # Integers have no infinity to stand for the missing bound, and no gradient to send to it.
         name, bound = ("minimum", max) if min is None else ("maximum", min)
-        return TABLE[name].call(x, bound)
-    return _clip(x, -math.inf if min is None else min, math.inf if max is None else max)
+        return TABLE[name].call(x, bound, out=out)
+    low, high = (-math.inf if min is None else min), (math.inf if max is None else max)
+    return _clip(x, low, high, out=out)
 
 
 def _is_whole(value: Any) -> bool:

@@ -334,3 +334,20 @@ def test_power_of_a_scalar_keeps_the_digits_of_its_logarithm() -> None:
     assert x.grad.item() == pytest.approx(9 * np.log(3), rel=1e-15)
     assert np.isnan(gradients(lambda x: (-2.0) ** x, [2.0])[0]).all()
     assert gradients(lambda x: 0**x, [2.0]) == [[0.0]]
+
+
+def test_out_is_written_and_returned() -> None:
+    x = ruda.asarray([1.0, 2.0])
+    for call, want in (
+        (lambda out: ruda.add(x, x, out=out), [2.0, 4.0]),
+        (lambda out: ruda.multiply(x, 3, out=out), [3.0, 6.0]),
+        (lambda out: ruda.sqrt(x * x, out=out), [1.0, 2.0]),
+        (lambda out: ruda.pow(x, 2, out=out), [1.0, 4.0]),
+        (lambda out: ruda.where(x > 1, x, 0, out=out), [0.0, 2.0]),
+        (lambda out: ruda.clip(x, max=1.5, out=out), [1.0, 1.5]),
+    ):
+        out = ruda.zeros(2)
+        assert call(out) is out
+        assert out.tolist() == want
+    with pytest.raises(DTypeError, match="would lose its kind"):
+        ruda.add(x, x, out=ruda.asarray([0, 0]))
