@@ -18,6 +18,7 @@ from ruda.ops.compare import equal, greater, greater_equal, isfinite, isinf, isn
 from ruda.ops.complexes import conj, imag, real
 from ruda.ops.create import arange, asarray, empty, empty_like, from_dlpack, full, full_like, linspace, ones, ones_like, set_default_dtypes, zeros, zeros_like
 from ruda.ops.diagonal import diag, diagonal, eye, meshgrid, tri, tril, triu
+from ruda.ops.einsum import einsum
 from ruda.ops.explog import exp, exp2, expm1, log, log1p, log2, log10, log_sigmoid, logaddexp, logit, sigmoid, xlogy
 from ruda.ops.gather import gather, index_add, index_put, masked_select, one_hot, scatter, take, take_along_axis
 from ruda.ops.hyper import acosh, asinh, atanh, cosh, sinh, tanh
@@ -147,6 +148,7 @@ __all__ = [
     "diff",
     "digamma",
     "divide",
+    "einsum",
     "elu",
     "empty",
     "empty_like",
