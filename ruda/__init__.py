@@ -150,6 +150,7 @@ from ruda.ops.diagonal import (
     tril,
     triu,
 )
+from ruda.ops.einsum import einsum
 from ruda.ops.explog import (
     exp,
     exp2,
@@ -254,6 +255,7 @@ from ruda.ops.transfer import cpu as _cpu
 from ruda.ops.transfer import cuda as _cuda
 from ruda.ops.transfer import data_ptr as _data_ptr
 from ruda.ops.transfer import pin_memory as _pin_memory
+from ruda.ops.transfer import to_device as _to_device
 from ruda.ops.trig import acos, asin, atan, atan2, cos, sin, tan
 from ruda.tensor import methods as _methods
 from ruda.tensor.tensor import RudaTensor

@@ -33,6 +33,7 @@ _PUT = OPS["index_put"]
 _find = _SLICE.hot.get
 _ONE, _ZERO = (1,), (0,)
 _ALL = slice(None)
+_SELECTORS = (RudaTensor, list, np.ndarray)
 _starts_spec: dict[Any, Spec] = {}
 
 
@@ -46,11 +47,16 @@ def getitem(x: RudaTensor, key: Any, /) -> RudaTensor:
     >>> getitem(ruda.asarray([[1, 2], [3, 4]]), (slice(None), -1)).tolist()
     [2, 4]
     """
-    if key.__class__ is int and x.spec.shape:
+    cls = key.__class__
+    if cls is int and x.spec.shape:
         size = x.spec.shape[0]
         if -size <= key < size:
             return _shown(x, (key + size if key < 0 else key,), _ONE, _ONE, _ZERO)
-    entries = key if key.__class__ is tuple else (key,)
+    elif cls in _SELECTORS:
+        found = _alone("getitem", x, key)
+        if found is not None:
+            return _index(x, found[1], found[0])  # type: ignore[no-any-return]
+    entries = key if cls is tuple else (key,)
     basic = _basic("getitem", x.spec.shape, entries)
     if basic is not None:
         return _basic_view(x, *basic)
@@ -76,7 +82,8 @@ def setitem(x: RudaTensor, key: Any, value: Any, /) -> None:
         return
     items = [_entry("setitem", x, e) for e in entries]
     if not _set_where(x, items, value):
-        base, axes, places = _advanced("setitem", x, items)
+        found = _alone("setitem", x, items[0]) if len(items) == 1 else None
+        base, axes, places = _advanced("setitem", x, items) if found is None else (x, *found)
         rank = len(INDEX.shown(None, base.spec, places.spec, axes))
         update(base, _PUT, _trimmed(value, rank), places, (axes,))
 
@@ -112,37 +119,51 @@ def _basic(op: str, shape: Shape, entries: Any) -> tuple[Any, ...] | None:
     steps: list[int] = []
     dropped: list[int] = []
     fresh: list[int] = []
-    last = 0
+    last = axis = 0
+    rank = len(shape)
     for entry in entries:
-        axis = len(starts)
+        cls = entry.__class__
         if entry is None:
             fresh.append(axis - len(dropped) + len(fresh))
-        elif entry is ...:
-            gap = _gap(op, shape, entries)
-            starts += (0,) * gap
-            lengths += shape[axis : axis + gap]
-            steps += (1,) * gap
-        elif entry.__class__ is slice:
-            size = _size(op, shape, axis, entries)
-            start, length, step = _range(op, entry, size)
-            starts.append(start)
-            lengths.append(length)
-            steps.append(step)
-            last = last if length == size and step == 1 else axis + 1
-        elif entry.__class__ is int or isinstance(entry, np.integer):
-            starts.append(_place(op, int(entry), axis, _size(op, shape, axis, entries)))
-            lengths.append(1)
-            steps.append(1)
+            continue
+        if cls is not slice and cls is not int:
+            # Keys with ... or NumPy's integers are read a second time, as plain ones.
+            plain = _plain(op, shape, entry, entries)
+            return None if plain is None else _basic(op, shape, plain)
+        if axis >= rank:
+            raise _too_many(op, shape)
+        size = shape[axis]
+        if cls is int:
+            start, length, step = _place(op, entry, axis, size), 1, 1
             dropped.append(axis)
-            last = axis + 1
         else:
-            return None
-    return (tuple(starts[:last]), tuple(lengths[:last]), tuple(steps[:last]), tuple(dropped), fresh)
+            start, length, step = _range(op, entry, size)
+        if cls is int or length != size or step != 1:
+            last = axis + 1
+        starts.append(start)
+        lengths.append(length)
+        steps.append(step)
+        axis += 1
+    if last != axis:
+        starts, lengths, steps = starts[:last], lengths[:last], steps[:last]
+    return tuple(starts), tuple(lengths), tuple(steps), tuple(dropped), fresh
+
+
+def _plain(op: str, shape: Shape, entry: Any, entries: Any) -> list[Any] | None:
+    """``entries`` with ``...`` or NumPy's integers, whichever ``entry`` is, spelled out."""
+    if entry is ...:
+        gap = _gap(op, shape, entries)
+        return [e for item in entries for e in ([_ALL] * gap if item is ... else [item])]
+    if isinstance(entry, np.integer):
+        return [int(e) if isinstance(e, np.integer) else e for e in entries]
+    return None
 
 
 def _basic_view(
     x: RudaTensor, starts: Shape, lengths: Shape, steps: Shape, dropped: Shape, fresh: list[int]
 ) -> RudaTensor:
+    if fresh and not lengths:
+        return expand_dims(x, fresh)
     out = _shown(x, starts, lengths, steps, dropped)
     return expand_dims(out, fresh) if fresh else out
 
@@ -156,6 +177,7 @@ def _place(op: str, value: int, axis: int, size: int) -> int:
 
 
 def _range(op: str, entry: slice, size: int) -> tuple[int, int, int]:
+    """Start, length and step of a slice of an axis of ``size``."""
     try:
         start, stop, step = entry.indices(size)
     except TypeError:
@@ -166,12 +188,6 @@ def _range(op: str, entry: slice, size: int) -> tuple[int, int, int]:
     length = len(range(start, stop, step))
     # A slice of nothing may start outside, and one of a single element has no step.
     return (0, 0, 1) if length == 0 else (start, length, step if length > 1 else 1)
-
-
-def _size(op: str, shape: Shape, axis: int, entries: Any) -> int:
-    if axis >= len(shape):
-        raise _too_many(op, shape)
-    return shape[axis]
 
 
 def _gap(op: str, shape: Shape, entries: Any) -> int:
@@ -219,6 +235,28 @@ def _entry(op: str, x: RudaTensor, entry: Any) -> Any:
         expected = "integers, slices, ..., None, or tensors of integers or booleans"
         raise DTypeError(op, "not an index", got, expected)
     return entry
+
+
+def _alone(op: str, x: RudaTensor, key: Any) -> tuple[Shape, RudaTensor] | None:
+    """Axes and places of a key of one tensor, array or list; None for a 0-d mask."""
+    item = _entry(op, x, key)
+    if not _is_mask(item):
+        if not x.spec.shape:
+            raise _too_many(op, x.spec.shape)
+        return _ZERO, item
+    rank = item.spec.ndim
+    if not rank:
+        return None
+    _check_mask(op, x, item, 0)
+    places = true_places(item)
+    return (_ZERO, getitem(places, 0)) if rank == 1 else (tuple(range(rank)), places)
+
+
+def _check_mask(op: str, x: RudaTensor, mask: RudaTensor, axis: int) -> None:
+    shape = x.spec.shape[axis : axis + mask.spec.ndim]
+    if mask.spec.shape != shape:
+        got = f"{mask.spec.shape} for axes {axis} on of {x.spec.shape}"
+        raise ShapeError(op, "the mask does not fit", got, shape)
 
 
 def _host(entry: Any, x: RudaTensor) -> Any:
@@ -285,10 +323,7 @@ def _indices(op: str, x: RudaTensor, item: RudaTensor, axis: int) -> list[RudaTe
     """The index for each axis that ``item`` selects from: itself, or where a mask is true."""
     if not _is_mask(item):
         return [item]
-    shape = x.spec.shape[axis : axis + item.spec.ndim]
-    if item.spec.shape != shape:
-        got = f"{item.spec.shape} for axes {axis} on of {x.spec.shape}"
-        raise ShapeError(op, "the mask does not fit", got, shape)
+    _check_mask(op, x, item, axis)
     return list(unstack(true_places(item)))
 
 

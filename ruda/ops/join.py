@@ -11,13 +11,14 @@ from ruda.core.dtypes import ALL, promote_all
 from ruda.core.errors import ArgumentError, DTypeError, ShapeError
 from ruda.core.shapes import Shape, index, normalize_axis
 from ruda.core.spec import Spec
-from ruda.ops.movement import expand_dims, reshape
+from ruda.ops.movement import reshape
 from ruda.ops.strides import slice_view, span
 from ruda.ops.table import composite, row
 from ruda.tensor.dispatch import OPS, slow
 from ruda.tensor.tensor import RudaTensor
 
 Specs = tuple[Spec, ...]
+_reshape = OPS["reshape"].call
 
 
 def _joined(op: Any, specs: Specs, axis: int) -> Shape:
@@ -106,7 +107,9 @@ def stack(arrays: Sequence[RudaTensor], /, *, axis: int = 0) -> RudaTensor:
         got = " and ".join(str(x.spec.shape) for x in xs)
         raise ShapeError("stack", "shapes differ", got, "one shape")
     place = normalize_axis(axis, xs[0].spec.ndim + 1, "stack")
-    return concat([expand_dims(x, place) for x in xs], axis=place)
+    shape = xs[0].spec.shape
+    wide = (*shape[:place], 1, *shape[place:])
+    return slow(OPS["concat"], [_reshape(x, wide) for x in xs], (place,))  # type: ignore[no-any-return]
 
 
 def unstack(x: RudaTensor, /, *, axis: int = 0) -> tuple[RudaTensor, ...]:

@@ -189,10 +189,11 @@ def broadcast_arrays(*arrays: RudaTensor) -> list[RudaTensor]:
 
 def expand_dims(x: RudaTensor, /, axis: Any = 0) -> RudaTensor:
     """``x`` with axes of length 1 at ``axis`` (one or several) of the result; a view."""
-    rank = x.spec.ndim + (len(axis) if isinstance(axis, Sequence) else 1)
-    axes = normalize_axes((axis,) if not isinstance(axis, Sequence) else axis, rank, "expand_dims")
-    sizes = iter(x.spec.shape)
-    return _reshape(x, tuple(1 if i in axes else next(sizes) for i in range(rank)))
+    shape = list(x.spec.shape)
+    given = (axis,) if not isinstance(axis, Sequence) else axis
+    for place in normalize_axes(given, len(shape) + len(given), "expand_dims"):
+        shape.insert(place, 1)
+    return _reshape(x, tuple(shape))
 
 
 def squeeze(x: RudaTensor, /, axis: Any = None) -> RudaTensor:

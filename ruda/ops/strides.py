@@ -274,8 +274,7 @@ def _window_geometry(
 
 
 def _windows(x: Any, axis: int, size: int, step: int) -> Any:
-    shape, strides = _window_geometry(x.shape, x.strides, axis, size, step)
-    return np.lib.stride_tricks.as_strided(x, shape, strides)
+    return _as_strided_bytes(x, *_window_geometry(x.shape, x.strides, axis, size, step))
 
 
 def _add_windows(out: Any, g: Any, axis: int, size: int, step: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ruda.core.devices import client as client_of
-from ruda.core.errors import DeviceError
+from ruda.core.errors import ArgumentError, DeviceError
 from ruda.ops.cast import to
 from ruda.tensor.mutation import assign
 from ruda.tensor.tensor import RudaTensor
@@ -20,6 +20,16 @@ def cuda(x: RudaTensor, device: Any = "cuda", /, *, non_blocking: bool = False) 
     """``x`` on a GPU, the first one unless ``device`` names it by index or name."""
     where = f"cuda:{device}" if isinstance(device, int) else device
     return to(x, where, non_blocking=non_blocking)
+
+
+def to_device(x: RudaTensor, device: Any, /, *, stream: Any = None) -> RudaTensor:
+    """The name of ``to`` in the Array API. Raises ``ArgumentError`` for a stream: ruda orders work.
+
+    The copy waits in the queue of the device, so that no stream has to be named.
+    """
+    if stream is not None:
+        raise ArgumentError("to_device", "takes no stream", stream, "stream=None")
+    return to(x, device)
 
 
 def copy_(x: RudaTensor, src: Any, /) -> RudaTensor:

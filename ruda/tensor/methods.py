@@ -160,6 +160,7 @@ RENAMED = {
     "cuda": "_cuda",
     "data_ptr": "_data_ptr",
     "pin_memory": "_pin_memory",
+    "to_device": "_to_device",
 }
 PROPERTIES = {
     "T": "_transposed",

@@ -14,6 +14,14 @@ _lock = threading.Lock()
 _SWEEP_FROM = 16
 
 
+class Views(list[Any]):
+    """Weak references to tensors, and the length at which the dead ones are swept out."""
+
+    __slots__ = ("limit",)
+
+    limit: int
+
+
 def register_view(x: Any, out: Any) -> None:
     """Note that ``out`` shows memory of ``x``; nothing to note when ``out`` is a fresh copy."""
     root = out.handle.root
@@ -29,10 +37,12 @@ def note(root: Any, tensor: Any) -> None:
     with _lock:
         views = root.views
         if views is None:
-            root.views = views = []
-        elif len(views) >= _SWEEP_FROM and len(views) & (len(views) - 1) == 0:
-            # At each power of two: amortised, so a million slices of one tensor stay cheap.
+            root.views = views = Views()
+            views.limit = _SWEEP_FROM
+        elif len(views) >= views.limit:
+            # Twice what is alive: a million slices of one tensor stay cheap, whatever else lives.
             views[:] = [r for r in views if r() is not None]
+            views.limit = max(2 * len(views), _SWEEP_FROM)
         views.append(weakref.ref(tensor))
 
 
