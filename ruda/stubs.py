@@ -97,7 +97,7 @@ def _rendered(
         if p.kind is p.KEYWORD_ONLY and not starred:
             out.append("*")
         starred = starred or p.kind in (p.KEYWORD_ONLY, p.VAR_POSITIONAL)
-        stars = {p.VAR_POSITIONAL: "*", p.VAR_KEYWORD: "**"}.get(p.kind, "")
+        stars = "*" * (p.kind is p.VAR_POSITIONAL) + "**" * (p.kind is p.VAR_KEYWORD)
         default = "" if p.default is p.empty else f" = {_default(p.default)}"
         out.append(f"{stars}{p.name}: {_annotation(p.annotation, known, imports)}{default}")
     return [*out, "/"] if positional_only and parameters else out
@@ -141,10 +141,12 @@ def face_stub() -> str:
             names += [a.asname or a.name for a in public]
             if public:
                 lines.append(f"from {node.module} import {', '.join(map(_alias, public))}")
-    for module in _present(ruda._LAZY_MODULES):
+    # The stub of ruda itself does not name what is private.
+    hidden = vars(ruda)
+    for module in _present(hidden["_LAZY_MODULES"]):
         names.append(module)
         lines.append(f"from ruda import {module}")
-    for name, module in sorted(ruda._LAZY_NAMES.items()):
+    for name, module in sorted(hidden["_LAZY_NAMES"].items()):
         names.append(name)
         lines.append(f"from {module} import {name}")
     lines.append("from ruda.ops.create import tensor")
