@@ -1,5 +1,9 @@
-"""Fourier transforms: the Array API extension ``fft``."""
+"""Fourier transforms: the Array API extension ``fft``, with frames, windows and cosines.
 
+All take float32, float64, complex64 and complex128 and keep the precision.
+"""
+
+from ruda.ops.cosine import dct, idct
 from ruda.ops.fft import (
     fft,
     fftfreq,
@@ -16,20 +20,31 @@ from ruda.ops.fft import (
     rfftfreq,
     rfftn,
 )
+from ruda.ops.spectrum import istft, stft
+from ruda.ops.tapers import bartlett, blackman, hamming, hann, kaiser
 
 __all__ = [
     "fft",
-    "fftfreq",
-    "fftn",
-    "fftshift",
-    "hfft",
     "ifft",
+    "fftn",
     "ifftn",
-    "ifftshift",
-    "ihfft",
-    "irfft",
-    "irfftn",
     "rfft",
-    "rfftfreq",
+    "irfft",
     "rfftn",
+    "irfftn",
+    "hfft",
+    "ihfft",
+    "fftfreq",
+    "rfftfreq",
+    "fftshift",
+    "ifftshift",
+    "dct",
+    "idct",
+    "stft",
+    "istft",
+    "bartlett",
+    "blackman",
+    "hamming",
+    "hann",
+    "kaiser",
 ]
