@@ -2,11 +2,39 @@
 
 from __future__ import annotations
 
-from ruda.nn import init
+from ruda.nn import functional, init
+from ruda.nn.activation import (
+    ELU,
+    GELU,
+    GLU,
+    LeakyReLU,
+    LogSigmoid,
+    LogSoftmax,
+    Mish,
+    PReLU,
+    ReLU,
+    Sigmoid,
+    SiLU,
+    Softmax,
+    Softplus,
+    Tanh,
+)
 from ruda.nn.containers import ModuleDict, ModuleList, Sequential
+from ruda.nn.conv import Conv1d, Conv2d, Conv3d
 from ruda.nn.dropout import Dropout, Dropout1d, Dropout2d, Dropout3d
 from ruda.nn.embed import Embedding
 from ruda.nn.linear import Identity, Linear
+from ruda.nn.losses import (
+    BCELoss,
+    BCEWithLogitsLoss,
+    CrossEntropyLoss,
+    HuberLoss,
+    KLDivLoss,
+    L1Loss,
+    MSELoss,
+    NLLLoss,
+    SmoothL1Loss,
+)
 from ruda.nn.module import Module, StateDictError
 from ruda.nn.norm import (
     BatchNorm1d,
@@ -17,3 +45,14 @@ from ruda.nn.norm import (
     RMSNorm,
 )
 from ruda.nn.parameter import Parameter
+from ruda.nn.pool import (
+    AdaptiveAvgPool1d,
+    AdaptiveAvgPool2d,
+    AdaptiveMaxPool1d,
+    AdaptiveMaxPool2d,
+    AvgPool1d,
+    AvgPool2d,
+    Flatten,
+    MaxPool1d,
+    MaxPool2d,
+)

@@ -1,0 +1,176 @@
+"""Activations as modules, to stand in a ``Sequential``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ruda.core.errors import ArgumentError
+from ruda.nn import init
+from ruda.nn.module import Module
+from ruda.nn.parameter import Parameter
+from ruda.ops import activation as functions
+from ruda.ops.create import empty
+from ruda.ops.explog import log_sigmoid, sigmoid
+from ruda.ops.hyper import tanh
+from ruda.ops.softmax import log_softmax, softmax
+from ruda.tensor.tensor import RudaTensor
+
+
+class _Activation(Module):
+    """Calls ``_function`` with the input and the settings of the layer."""
+
+    _function: Callable[..., Any]
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__()
+        self.settings = settings
+
+    def forward(self, input: RudaTensor) -> RudaTensor:
+        """The function of ``input``, element by element or along an axis."""
+        return type(self)._function(input, **self.settings)  # type: ignore[no-any-return]
+
+    def extra_repr(self) -> str:
+        """The settings."""
+        return ", ".join(f"{name}={value!r}" for name, value in self.settings.items())
+
+
+class ReLU(_Activation):
+    """``max(x, 0)``.
+
+    >>> ruda.nn.ReLU()(ruda.asarray([-1.0, 2.0])).tolist()
+    [0.0, 2.0]
+    """
+
+    _function = staticmethod(functions.relu)
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+class Tanh(_Activation):
+    """The hyperbolic tangent."""
+
+    _function = staticmethod(tanh)
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+class Sigmoid(_Activation):
+    """``1 / (1 + exp(-x))``."""
+
+    _function = staticmethod(sigmoid)
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+class LogSigmoid(_Activation):
+    """``log(sigmoid(x))`` without its loss of small values."""
+
+    _function = staticmethod(log_sigmoid)
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+class SiLU(_Activation):
+    """``x * sigmoid(x)``, also called swish."""
+
+    _function = staticmethod(functions.silu)
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+class Mish(_Activation):
+    """``x * tanh(softplus(x))``."""
+
+    _function = staticmethod(functions.mish)
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+class GELU(_Activation):
+    """``x * cdf(x)`` with the cdf of the normal distribution, exact or by ``"tanh"``."""
+
+    _function = staticmethod(functions.gelu)
+
+    def __init__(self, approximate: str = "none") -> None:
+        if approximate not in ("none", "tanh"):
+            expected = "'none' or 'tanh'"
+            raise ArgumentError("GELU", "unknown approximation", repr(approximate), expected)
+        super().__init__(approximate=approximate)
+
+
+class LeakyReLU(_Activation):
+    """``x`` where it is positive, else ``negative_slope * x``."""
+
+    _function = staticmethod(functions.leaky_relu)
+
+    def __init__(self, negative_slope: float = 0.01) -> None:
+        super().__init__(negative_slope=negative_slope)
+
+
+class ELU(_Activation):
+    """``x`` where it is positive, else ``alpha * (exp(x) - 1)``."""
+
+    _function = staticmethod(functions.elu)
+
+    def __init__(self, alpha: float = 1.0) -> None:
+        super().__init__(alpha=alpha)
+
+
+class Softplus(_Activation):
+    """``log(1 + exp(beta * x)) / beta``."""
+
+    _function = staticmethod(functions.softplus)
+
+    def __init__(self, beta: float = 1.0) -> None:
+        super().__init__(beta=beta)
+
+
+class Softmax(_Activation):
+    """``exp(x)`` over its sum along ``axis``."""
+
+    _function = staticmethod(softmax)
+
+    def __init__(self, axis: int = -1) -> None:
+        super().__init__(axis=axis)
+
+
+class LogSoftmax(_Activation):
+    """The logarithm of ``Softmax`` without its loss of small values."""
+
+    _function = staticmethod(log_softmax)
+
+    def __init__(self, axis: int = -1) -> None:
+        super().__init__(axis=axis)
+
+
+class GLU(_Activation):
+    """The first half along ``axis`` times the sigmoid of the second half."""
+
+    _function = staticmethod(functions.glu)
+
+    def __init__(self, axis: int = -1) -> None:
+        super().__init__(axis=axis)
+
+
+class PReLU(Module):
+    """``x`` where it is positive, else ``weight * x``; one trained slope, or one per channel."""
+
+    weight: RudaTensor
+
+    def __init__(
+        self, num_parameters: int = 1, value: float = 0.25, device: Any = None, dtype: Any = None
+    ) -> None:
+        super().__init__()
+        self.weight = Parameter(empty(num_parameters, device=device, dtype=dtype))
+        init.constant_(self.weight, value)
+
+    def forward(self, input: RudaTensor) -> RudaTensor:
+        """``input``, with negative values scaled by the weight."""
+        return functions.prelu(input, self.weight)

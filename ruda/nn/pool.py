@@ -1,0 +1,154 @@
+"""Pooling over windows, and the layer that makes vectors of what is left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ruda.core.shapes import normalize_axis
+from ruda.nn.module import Module
+from ruda.ops.adaptive_pool import (
+    adaptive_avg_pool1d,
+    adaptive_avg_pool2d,
+    adaptive_max_pool1d,
+    adaptive_max_pool2d,
+)
+from ruda.ops.movement import reshape
+from ruda.ops.pool import avg_pool1d, avg_pool2d, max_pool1d, max_pool2d
+from ruda.tensor.tensor import RudaTensor
+
+
+class _Pool(Module):
+    """Calls ``_function`` with the input and the settings of the layer."""
+
+    _function: Callable[..., Any]
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__()
+        self.settings = settings
+
+    def forward(self, input: RudaTensor) -> Any:
+        """``input [N, C, *S]`` pooled over its spatial axes."""
+        return type(self)._function(input, **self.settings)
+
+    def extra_repr(self) -> str:
+        """The settings."""
+        return ", ".join(f"{name}={value!r}" for name, value in self.settings.items())
+
+
+class _MaxPool(_Pool):
+    def __init__(
+        self,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        dilation: Any = 1,
+        return_indices: bool = False,
+        ceil_mode: bool = False,
+    ) -> None:
+        super().__init__(
+            kernel_size=kernel_size,
+            stride=stride,
+            padding=padding,
+            dilation=dilation,
+            return_indices=return_indices,
+            ceil_mode=ceil_mode,
+        )
+
+
+class MaxPool1d(_MaxPool):
+    """The maximum of each window of ``[N, C, L]``; see ``MaxPool2d``."""
+
+    _function = staticmethod(max_pool1d)
+
+
+class MaxPool2d(_MaxPool):
+    """The maximum of each window of ``[N, C, H, W]``; ``stride`` is the kernel size unless given.
+
+    >>> ruda.nn.MaxPool2d(2)(ruda.ones((1, 3, 4, 4))).shape
+    (1, 3, 2, 2)
+    """
+
+    _function = staticmethod(max_pool2d)
+
+
+class _AvgPool(_Pool):
+    def __init__(
+        self,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+    ) -> None:
+        super().__init__(
+            kernel_size=kernel_size,
+            stride=stride,
+            padding=padding,
+            ceil_mode=ceil_mode,
+            count_include_pad=count_include_pad,
+        )
+
+
+class AvgPool1d(_AvgPool):
+    """The average of each window of ``[N, C, L]``; see ``AvgPool2d``."""
+
+    _function = staticmethod(avg_pool1d)
+
+
+class AvgPool2d(_AvgPool):
+    """The average of each window of ``[N, C, H, W]``, at strides of the kernel size by default."""
+
+    _function = staticmethod(avg_pool2d)
+
+
+class _AdaptivePool(_Pool):
+    def __init__(self, output_size: Any) -> None:
+        super().__init__(output_size=output_size)
+
+
+class AdaptiveAvgPool1d(_AdaptivePool):
+    """Averages of ``[N, C, L]`` over as many windows as ``output_size`` says."""
+
+    _function = staticmethod(adaptive_avg_pool1d)
+
+
+class AdaptiveAvgPool2d(_AdaptivePool):
+    """Averages of ``[N, C, H, W]`` over as many windows per axis as ``output_size`` says.
+
+    >>> ruda.nn.AdaptiveAvgPool2d(1)(ruda.ones((2, 3, 5, 7))).shape
+    (2, 3, 1, 1)
+    """
+
+    _function = staticmethod(adaptive_avg_pool2d)
+
+
+class AdaptiveMaxPool1d(_AdaptivePool):
+    """Maxima of ``[N, C, L]`` over as many windows as ``output_size`` says."""
+
+    _function = staticmethod(adaptive_max_pool1d)
+
+
+class AdaptiveMaxPool2d(_AdaptivePool):
+    """Maxima of ``[N, C, H, W]`` over as many windows per axis as ``output_size`` says."""
+
+    _function = staticmethod(adaptive_max_pool2d)
+
+
+class Flatten(Module):
+    """The axes ``start_axis`` to ``end_axis`` made one; all but the batch unless given.
+
+    >>> ruda.nn.Flatten()(ruda.ones((2, 3, 4))).shape
+    (2, 12)
+    """
+
+    def __init__(self, start_axis: int = 1, end_axis: int = -1) -> None:
+        super().__init__()
+        self.start_axis = start_axis
+        self.end_axis = end_axis
+
+    def forward(self, input: RudaTensor) -> RudaTensor:
+        """``input`` with those axes joined."""
+        start = normalize_axis(self.start_axis, input.ndim, "Flatten")
+        end = normalize_axis(self.end_axis, input.ndim, "Flatten")
+        return reshape(input, (*input.shape[:start], -1, *input.shape[end + 1 :]))
