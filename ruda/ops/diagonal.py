@@ -23,7 +23,7 @@ _eye = row(
     "shape dtype device",
     shape=lambda op, specs, shape, *_: shape,
     dtype=lambda op, specs, shape, dtype, device: (None, dtype),
-    numpy=lambda k, shape, dtype, device: np.eye(*shape, k, dtype.numpy),
+    numpy=lambda k, shape, dtype, device: np.eye(shape[0], shape[1], k, dtype.numpy),
     exact=True,
     doc="A matrix with ones on diagonal ``k`` and zeros elsewhere.",
 )
@@ -35,7 +35,7 @@ def _triangle(name: str, numpy: Any, doc: str) -> Any:
     def shape(op: Any, specs: Any, k: int) -> Shape:
         if specs[0].ndim < 2:
             raise ShapeError(name, "needs matrices", specs[0].shape, "x [..., m, n]")
-        return specs[0].shape  # type: ignore[no-any-return]
+        return specs[0].shape
 
     call = row(
         "index",
@@ -75,7 +75,7 @@ def eye(
     """
     client = client_of(device)
     shape = _square(n_rows, n_cols, "eye")
-    return _eye(index(k, "eye", "k"), shape, _kind(dtype, device, "eye"), client.device)  # type: ignore[no-any-return]
+    return _eye(index(k, "eye", "k"), shape, _kind(dtype, device, "eye"), client.device)
 
 
 def tri(
@@ -93,12 +93,12 @@ def tril(x: RudaTensor, /, *, k: int = 0) -> RudaTensor:
     >>> tril(ruda.ones((2, 2))).tolist()
     [[1.0, 0.0], [1.0, 1.0]]
     """
-    return _tril(x, index(k, "tril", "k"))  # type: ignore[no-any-return]
+    return _tril(x, index(k, "tril", "k"))
 
 
 def triu(x: RudaTensor, /, *, k: int = 0) -> RudaTensor:
     """``x [..., m, n]`` with zeros below diagonal ``k`` of each matrix."""
-    return _triu(x, index(k, "triu", "k"))  # type: ignore[no-any-return]
+    return _triu(x, index(k, "triu", "k"))
 
 
 def diagonal(x: RudaTensor, /, *, offset: int = 0, axis1: int = 0, axis2: int = 1) -> RudaTensor:
@@ -112,7 +112,7 @@ def diagonal(x: RudaTensor, /, *, offset: int = 0, axis1: int = 0, axis2: int = 
     first, second = (normalize_axis(a, x.spec.ndim, "diagonal") for a in (axis1, axis2))
     if first == second:
         raise ArgumentError("diagonal", "needs two different axes", (axis1, axis2))
-    return diagonal_view(x, index(offset, "diagonal", "offset"), first, second)  # type: ignore[no-any-return]
+    return diagonal_view(x, index(offset, "diagonal", "offset"), first, second)
 
 
 def diag(x: RudaTensor, /, *, k: int = 0) -> RudaTensor:
@@ -127,7 +127,7 @@ def diag(x: RudaTensor, /, *, k: int = 0) -> RudaTensor:
     if x.spec.ndim != 1:
         raise ShapeError("diag", "neither a vector nor a matrix", x.spec.shape, "1 or 2 axes")
     n = x.spec.shape[0] + abs(offset)
-    return diagonal_embedded(x, (n, n), offset, 0, 1)  # type: ignore[no-any-return]
+    return diagonal_embedded(x, (n, n), offset, 0, 1)
 
 
 def meshgrid(*arrays: RudaTensor, indexing: str = "xy") -> list[RudaTensor]:

@@ -9,8 +9,9 @@ from ruda.core.shapes import Shape, broadcast_shapes, normalize_axis
 from ruda.core.shapes import index as integer
 from ruda.ops.create import asarray, zeros
 from ruda.ops.getitem import getitem, leading
-from ruda.ops.index import ALONG, INDEX, Family
+from ruda.ops.index import ALONG, INDEX
 from ruda.ops.movement import broadcast_to, expand_dims
+from ruda.ops.places import Family
 from ruda.ops.reduce import max
 from ruda.tensor.tensor import RudaTensor
 
@@ -26,7 +27,7 @@ def _places(op: str, indices: Any, x: RudaTensor) -> RudaTensor:
     if not indices.spec.dtype.is_integer:
         hint = "indices.astype(ruda.int64)"
         raise DTypeError(op, "not an index", indices.spec, "an integer tensor", hint)
-    return indices  # type: ignore[no-any-return]
+    return indices
 
 
 def take(x: RudaTensor, indices: Any, /, *, axis: int | None = None) -> RudaTensor:
@@ -42,7 +43,7 @@ def take(x: RudaTensor, indices: Any, /, *, axis: int | None = None) -> RudaTens
         if x.spec.ndim != 1:
             raise ShapeError("take", "needs an axis", x.spec, hint="axis=0")
         axis = 0
-    return INDEX.get(x, _places("take", indices, x), (_axis("take", x, axis),))  # type: ignore[no-any-return]
+    return INDEX.get(x, _places("take", indices, x), (_axis("take", x, axis),))
 
 
 def take_along_axis(x: RudaTensor, indices: RudaTensor, /, *, axis: int = -1) -> RudaTensor:
@@ -65,7 +66,7 @@ def take_along_axis(x: RudaTensor, indices: RudaTensor, /, *, axis: int = -1) ->
     wanted = (*shape[:place], m, *shape[place + 1 :])
     x = x if x.spec.shape == wide else broadcast_to(x, wide)
     places = places if places.spec.shape == wanted else broadcast_to(places, wanted)
-    return ALONG.get(x, places, (place,))  # type: ignore[no-any-return]
+    return ALONG.get(x, places, (place,))
 
 
 def gather(x: RudaTensor, index: RudaTensor, /, *, axis: int) -> RudaTensor:
@@ -76,7 +77,7 @@ def gather(x: RudaTensor, index: RudaTensor, /, *, axis: int) -> RudaTensor:
     >>> gather(ruda.asarray([[1, 2], [3, 4]]), ruda.asarray([[1, 0]]), axis=0).tolist()
     [[3, 2]]
     """
-    return ALONG.get(x, _places("gather", index, x), (_axis("gather", x, axis),))  # type: ignore[no-any-return]
+    return ALONG.get(x, _places("gather", index, x), (_axis("gather", x, axis),))
 
 
 def scatter(
@@ -101,11 +102,11 @@ def _write(
     op: str, rows: Family, x: RudaTensor, value: Any, index: RudaTensor, axes: Shape, mode: str
 ) -> RudaTensor:
     if mode in ("min", "max"):
-        return rows.extreme(x, value, index, axes, mode)  # type: ignore[no-any-return]
+        return rows.extreme(x, value, index, axes, mode)
     found = {"set": rows.put, "add": rows.add, "mul": rows.multiply}.get(mode)
     if found is None:
         raise ArgumentError(op, "unknown mode", repr(mode), "set, add, mul, min or max")
-    return found(x, value, index, axes)  # type: ignore[no-any-return]
+    return found(x, value, index, axes)
 
 
 def index_add(x: RudaTensor, index: RudaTensor, src: Any, /, *, axis: int = 0) -> RudaTensor:
@@ -116,7 +117,7 @@ def index_add(x: RudaTensor, index: RudaTensor, src: Any, /, *, axis: int = 0) -
     places = _places("index_add", index, x)
     if places.spec.ndim != 1:
         raise ShapeError("index_add", "the index has several axes", places.spec.shape, "one axis")
-    return INDEX.add(x, src, places, (_axis("index_add", x, axis),))  # type: ignore[no-any-return]
+    return INDEX.add(x, src, places, (_axis("index_add", x, axis),))
 
 
 def index_put(
@@ -162,7 +163,7 @@ def one_hot(
         raise DTypeError("one_hot", "not an index", index.spec, "an integer tensor")
     count = largest(index) + 1 if num_classes is None else integer(num_classes, "one_hot")
     base = zeros((*index.spec.shape, count), dtype=dtype, device=index.device)
-    return ALONG.put(base, 1, expand_dims(index, -1), (index.spec.ndim,))  # type: ignore[no-any-return]
+    return ALONG.put(base, 1, expand_dims(index, -1), (index.spec.ndim,))
 
 
 def largest(index: RudaTensor) -> int:

@@ -65,7 +65,7 @@ def _read_dtype(op: Any, specs: Specs, *_: Any) -> Any:
 
 def reader(name: str, family: Late, numpy: Any, shown: Any, doc: str) -> Callable[..., Any]:
     """The row ``get(x, index; axes)``."""
-    return row(  # type: ignore[no-any-return]
+    return row(
         "index",
         name,
         "x index",
@@ -88,7 +88,7 @@ def adjoint(name: str, family: Late, combine: Any, doc: str) -> Callable[..., An
         combine(out, g, index, axes, "add", name)
         return out
 
-    return row(  # type: ignore[no-any-return]
+    return row(
         "index",
         name,
         "g index",
@@ -230,7 +230,7 @@ def winners(
     numbers = arange(math.prod(places), dtype=dtypes.int64, device=index.device)
     order = reshape(numbers, places)
     empty = zeros(slots, dtype=dtypes.int64, device=index.device)
-    return equal(family.get(family.put(empty, order, index, axes), index, axes), order)  # type: ignore[no-any-return]
+    return equal(family.get(family.put(empty, order, index, axes), index, axes), order)
 
 
 def _others(family: Family, base: Any, value: Any, index: Any, axes: Shape) -> Any:

@@ -40,7 +40,7 @@ def segment_sum(
     [4.0, 0.0, 2.0]
     """
     shape = _shape("segment_sum", x, segment_ids, num_segments)
-    return index_adjoint(x, segment_ids, shape, (0,))  # type: ignore[no-any-return]
+    return index_adjoint(x, segment_ids, shape, (0,))
 
 
 @composite
@@ -52,13 +52,13 @@ def segment_mean(
     kind = total.dtype if total.dtype.is_inexact else x.client.defaults.floating
     members = ones(segment_ids.spec.shape, dtype=kind, device=x.device)
     counts = maximum(segment_sum(members, segment_ids, total.spec.shape[0]), 1)
-    return divide(total, reshape(counts, (-1, *(1,) * (x.spec.ndim - 1))))  # type: ignore[no-any-return]
+    return divide(total, reshape(counts, (-1, *(1,) * (x.spec.ndim - 1))))
 
 
 def _extreme(op: str, x: RudaTensor, ids: RudaTensor, count: Any, mode: str) -> RudaTensor:
     shape = _shape(op, x, ids, count)
     base = full(shape, _neutral(x.dtype, mode), dtype=x.dtype, device=x.device)
-    return INDEX.extreme(base, x, ids, (0,), mode)  # type: ignore[no-any-return]
+    return INDEX.extreme(base, x, ids, (0,), mode)
 
 
 def _neutral(dtype: DType, mode: str) -> Any:

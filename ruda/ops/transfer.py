@@ -49,9 +49,10 @@ def pin_memory(x: RudaTensor, /) -> RudaTensor:
     """
     if x.device.kind != "cpu":
         raise DeviceError("pin_memory", "not on the CPU", x.device, hint="x.cpu() first")
-    return client_of("cuda").pinned(x)  # type: ignore[attr-defined, no-any-return]
+    gpu: Any = client_of("cuda")
+    return gpu.pinned(x)
 
 
 def data_ptr(x: RudaTensor, /) -> int:
     """The address of the first element, for handing memory to other libraries."""
-    return x.client.address(x.handle)  # type: ignore[no-any-return]
+    return x.client.address(x.handle)

@@ -31,7 +31,7 @@ Specs = tuple[Spec, ...]
 
 def _alike(op: Any) -> int:
     """How many operands have the parameter's shape: those before the step count or the rate."""
-    return op.args.index("step" if "step" in op.args else "lr")  # type: ignore[no-any-return]
+    return op.args.index("step" if "step" in op.args else "lr")
 
 
 def _shape(op: Any, specs: Specs, *_: Any) -> Any:
@@ -81,7 +81,7 @@ def _descent(p: RudaTensor, g: RudaTensor, weight_decay: Any, maximize: bool) ->
     g = -g if maximize else g
     if weight_decay.__class__ is not RudaTensor and weight_decay == 0:
         return g
-    return g + p * _as(weight_decay, p.dtype)  # type: ignore[no-any-return]
+    return g + p * _as(weight_decay, p.dtype)
 
 
 @fused(
