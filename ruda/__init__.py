@@ -7,6 +7,7 @@ other packages load on first use.
 from __future__ import annotations
 
 import importlib
+from math import e, inf, nan, pi
 from typing import Any
 
 from ruda.core.devices import Device, default_device, set_default_device
@@ -52,6 +53,7 @@ from ruda.core.errors import (
 )
 from ruda.core.mode import autocast, enable_grad, inference_mode, is_grad_enabled, no_grad
 from ruda.core.precision import explain_precision, precision
+from ruda.namespace import __array_namespace_info__
 from ruda.ops.activation import (
     celu,
     elu,
@@ -261,6 +263,7 @@ from ruda.tensor import methods as _methods
 from ruda.tensor.tensor import RudaTensor
 
 Tensor = RudaTensor
+newaxis = None
 __array_api_version__ = "2024.12"
 
 _methods.attach(globals())
@@ -275,6 +278,7 @@ _LAZY_NAMES: dict[str, str] = {
     "hessian": "ruda.autodiff.api",
     "gradients": "ruda.autodiff.api",
     "checkpoint": "ruda.autodiff.checkpoint",
+    "compile": "ruda.fusion.api",
     "custom_op": "ruda.autodiff.custom",
     "load": "ruda.store",
     "save": "ruda.store",

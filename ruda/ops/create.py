@@ -17,6 +17,7 @@ from ruda.ops.cast import astype, to
 from ruda.ops.movement import copy as _copy
 from ruda.ops.table import row
 from ruda.tensor.dispatch import OPS
+from ruda.tensor.dlpack import to_array
 from ruda.tensor.operands import as_scalar
 from ruda.tensor.tensor import RudaTensor, from_array
 
@@ -283,9 +284,9 @@ def _values(obj: Any, defaults: Any, dtype: Any) -> tuple[Any, bool]:
         return _known(np.asarray(obj)), isinstance(obj, np.ndarray)
     leaf = _first_leaf(obj)
     if leaf.__class__ is RudaTensor:
-        raise DTypeError("asarray", "a list of tensors", hint="ruda.stack, which keeps gradients")
+        obj, leaf = _read_leaves(obj), None
     if hasattr(obj, "__dlpack__") and not isinstance(obj, list | tuple):
-        return np.from_dlpack(obj), True
+        return to_array(obj), True
     try:
         values = np.asarray(obj)
     except ValueError as error:
@@ -303,6 +304,18 @@ def _first_leaf(obj: Any) -> Any:
             return 0.0
         obj = obj[0]
     return obj
+
+
+def _read_leaves(obj: Any) -> Any:
+    """``obj`` with its tensors read; one with history raises, since its gradient would be lost."""
+    if isinstance(obj, list | tuple):
+        return [_read_leaves(item) for item in obj]
+    if obj.__class__ is not RudaTensor:
+        return obj
+    if obj.node is not None:
+        hint = "ruda.stack, which keeps gradients, or x.detach()"
+        raise DTypeError("asarray", "a tensor that requires grad in a list", obj.spec, hint=hint)
+    return obj.numpy()
 
 
 def _known(values: Any) -> Any:
@@ -339,8 +352,7 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> R
         raise DTypeError("from_dlpack", "has no __dlpack__", type(x).__name__)
     if x.__class__ is RudaTensor:
         return _from_tensor(x, None, device, copy)
-    values = np.from_dlpack(x)
-    return from_array(values, device, share=not copy)
+    return from_array(to_array(x, copy), device)
 
 
 def set_default_dtypes(*, floating: Any = None, integer: Any = None, device: Any = None) -> None:

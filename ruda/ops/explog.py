@@ -12,7 +12,7 @@ from ruda.ops import rules
 from ruda.ops.arith import subtract
 from ruda.ops.compare import equal, isnan, logical_and
 from ruda.ops.complexes import conj
-from ruda.ops.reference import smooth
+from ruda.ops.reference import limits, smooth
 from ruda.ops.select import where
 from ruda.ops.table import binary, composite, fused, unary
 from ruda.tensor.tensor import RudaTensor
@@ -29,7 +29,7 @@ exp = unary(
 )
 expm1 = unary(
     "expm1",
-    np.expm1,
+    limits.expm1,
     "expm1(x)",
     lambda g, out: g * conj(out + 1),
     "``exp(x) - 1``, accurate near 0.",

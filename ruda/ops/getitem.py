@@ -24,7 +24,7 @@ from ruda.ops.strides import slice_view
 from ruda.tensor.dispatch import OPS
 from ruda.tensor.launch import record
 from ruda.tensor.mutation import assign, update
-from ruda.tensor.operands import as_scalar
+from ruda.tensor.operands import Vector, as_scalar
 from ruda.tensor.tensor import RudaTensor, wrap
 from ruda.tensor.views import register_view
 
@@ -55,13 +55,13 @@ def getitem(x: RudaTensor, key: Any, /) -> RudaTensor:
     elif cls in _SELECTORS:
         found = _alone("getitem", x, key)
         if found is not None:
-            return _index(x, found[1], found[0])  # type: ignore[no-any-return]
+            return _index(x, found[1], found[0])
     entries = key if cls is tuple else (key,)
     basic = _basic("getitem", x.spec.shape, entries)
     if basic is not None:
         return _basic_view(x, *basic)
     base, axes, places = _advanced("getitem", x, [_entry("getitem", x, e) for e in entries])
-    return _index(base, places, axes)  # type: ignore[no-any-return]
+    return _index(base, places, axes)
 
 
 def setitem(x: RudaTensor, key: Any, value: Any, /) -> None:
@@ -94,7 +94,7 @@ def _shown(
     """The view ``slice`` makes, without the detours of the general entry."""
     mode = MODE.get()
     if mode.special:
-        return slice_view(x, starts, lengths, steps, dropped)  # type: ignore[no-any-return]
+        return slice_view(x, starts, lengths, steps, dropped)
     spec = x.spec
     by_value = _starts_spec.get(spec.client)
     if by_value is None:
@@ -146,7 +146,7 @@ def _basic(op: str, shape: Shape, entries: Any) -> tuple[Any, ...] | None:
         axis += 1
     if last != axis:
         starts, lengths, steps = starts[:last], lengths[:last], steps[:last]
-    return tuple(starts), tuple(lengths), tuple(steps), tuple(dropped), fresh
+    return Vector(starts), tuple(lengths), tuple(steps), tuple(dropped), fresh
 
 
 def _plain(op: str, shape: Shape, entry: Any, entries: Any) -> list[Any] | None:
@@ -213,7 +213,7 @@ def _consumed(entry: Any) -> int:
     if entry is None or entry is ... or isinstance(entry, bool | np.bool_):
         return 0
     if entry.__class__ is RudaTensor and entry.spec.dtype.kind == "bool":
-        return entry.spec.ndim  # type: ignore[no-any-return]
+        return entry.spec.ndim
     if isinstance(entry, np.ndarray) and entry.dtype == np.bool_:
         return entry.ndim
     return 1
@@ -361,7 +361,7 @@ def _set_where(x: RudaTensor, items: list[Any], value: Any) -> bool:
 def _shape_of(value: Any) -> Shape | None:
     """The shape of a value that is a tensor or a scalar; None for anything else."""
     if value.__class__ is RudaTensor:
-        return value.spec.shape  # type: ignore[no-any-return]
+        return value.spec.shape
     return () if as_scalar(value) is not None else None
 
 

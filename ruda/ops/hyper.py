@@ -8,6 +8,7 @@ from ruda.core.dtypes import INEXACT
 from ruda.ops import rules
 from ruda.ops.arith import sqrt
 from ruda.ops.complexes import conj
+from ruda.ops.reference import limits
 from ruda.ops.table import fused, unary
 from ruda.tensor.tensor import RudaTensor
 
@@ -15,7 +16,7 @@ sinh = unary("sinh", np.sinh, "sinh(x)", lambda g, x: g * conj(cosh(x)), "Hyperb
 cosh = unary("cosh", np.cosh, "cosh(x)", lambda g, x: g * conj(sinh(x)), "Hyperbolic cosine.")
 tanh = unary(
     "tanh",
-    np.tanh,
+    limits.tanh,
     "tanh(x)",
     lambda g, out: tanh_backward(g, out),
     "Hyperbolic tangent.",

@@ -15,6 +15,7 @@ from ruda.ops.movement import reshape
 from ruda.ops.strides import slice_view, span
 from ruda.ops.table import composite, row
 from ruda.tensor.dispatch import OPS, slow
+from ruda.tensor.operands import Vector
 from ruda.tensor.tensor import RudaTensor
 
 Specs = tuple[Spec, ...]
@@ -92,7 +93,7 @@ def concat(arrays: Sequence[RudaTensor], /, *, axis: int | None = 0) -> RudaTens
     if axis is None:
         xs, axis = [reshape(x, (-1,)) for x in xs], 0
     place = normalize_axis(axis, xs[0].spec.ndim, "concat")
-    return slow(OPS["concat"], xs, (place,))  # type: ignore[no-any-return]
+    return slow(OPS["concat"], xs, (place,))
 
 
 @composite
@@ -109,7 +110,7 @@ def stack(arrays: Sequence[RudaTensor], /, *, axis: int = 0) -> RudaTensor:
     place = normalize_axis(axis, xs[0].spec.ndim + 1, "stack")
     shape = xs[0].spec.shape
     wide = (*shape[:place], 1, *shape[place:])
-    return slow(OPS["concat"], [_reshape(x, wide) for x in xs], (place,))  # type: ignore[no-any-return]
+    return slow(OPS["concat"], [_reshape(x, wide) for x in xs], (place,))
 
 
 def unstack(x: RudaTensor, /, *, axis: int = 0) -> tuple[RudaTensor, ...]:
@@ -122,7 +123,8 @@ def unstack(x: RudaTensor, /, *, axis: int = 0) -> tuple[RudaTensor, ...]:
     lengths = (*x.spec.shape[:place], 1)
     steps, lead = (1,) * (place + 1), (0,) * place
     return tuple(
-        slice_view(x, (*lead, i), lengths, steps, (place,)) for i in range(x.spec.shape[place])
+        slice_view(x, Vector((*lead, i)), lengths, steps, (place,))
+        for i in range(x.spec.shape[place])
     )
 
 

@@ -14,6 +14,7 @@ from ruda.core.spec import Spec
 from ruda.ops import rules
 from ruda.ops.movement import contiguous, view, zeros_of
 from ruda.ops.table import names, row
+from ruda.tensor.operands import Vector
 from ruda.tensor.tensor import RudaTensor
 
 Specs = tuple[Spec, ...]
@@ -37,7 +38,7 @@ def adjoint(
     def dtype(op: Any, specs: Specs, *_: Any) -> Any:
         return (specs[0].dtype if adds else None, *(None,) * by_value), specs[0].dtype
 
-    return row(  # type: ignore[no-any-return]
+    return row(
         "index",
         name,
         args,
@@ -114,7 +115,7 @@ def span(x: Any, axis: int, start: int, stop: int) -> Any:
     """Elements ``start`` to ``stop`` of one axis, all of the others; a view."""
     shape = x.spec.shape
     lengths = (*shape[:axis], stop - start)
-    return slice_view(x, (0,) * axis + (start,), lengths, (1,) * (axis + 1), ())
+    return slice_view(x, Vector((0,) * axis + (start,)), lengths, (1,) * (axis + 1), ())
 
 
 def _as_strided_bytes(x: Any, shape: Shape, steps: Shape) -> Any:
@@ -317,7 +318,7 @@ def unfold(x: RudaTensor, /, size: int, *, step: int = 1, axis: int = -1) -> Rud
     if length > x.spec.shape[place]:
         expected = f"at most {x.spec.shape[place]}"
         raise ShapeError("unfold", "the window is longer than the axis", length, expected)
-    return window_view(x, place, length, stride)  # type: ignore[no-any-return]
+    return window_view(x, place, length, stride)
 
 
 def fold(x: RudaTensor, length: int, /, *, step: int = 1, axis: int = -1) -> RudaTensor:
@@ -337,7 +338,7 @@ def fold(x: RudaTensor, length: int, /, *, step: int = 1, axis: int = -1) -> Rud
         expected = f"{max(count, 0)} windows of {size} for a length of {total}"
         raise ShapeError("fold", "the windows do not fit", x.spec.shape, expected)
     shape = (*x.spec.shape[:place], total, *x.spec.shape[place + 1 : -1])
-    return windows_added(x, shape, place, size, stride)  # type: ignore[no-any-return]
+    return windows_added(x, shape, place, size, stride)
 
 
 def _window(op: str, size: Any, step: Any) -> tuple[int, int]:

@@ -18,7 +18,7 @@ from ruda.ops.join import concat
 from ruda.ops.movement import broadcast_to, expand_dims, flip, reshape
 from ruda.ops.strides import slice_view, span
 from ruda.ops.table import composite, row
-from ruda.tensor.operands import as_scalar
+from ruda.tensor.operands import Vector, as_scalar
 from ruda.tensor.tensor import RudaTensor
 
 Specs = tuple[Spec, ...]
@@ -71,7 +71,7 @@ def repeat(x: RudaTensor, repeats: Any, /, *, axis: int | None = None) -> RudaTe
         expected = f"one count or {shape[place]}"
         raise ShapeError("repeat", "the counts do not fit", counts.spec.shape, expected)
     places = repeated_places(broadcast_to(counts, (shape[place],)))
-    return INDEX.get(x, places, (place,))  # type: ignore[no-any-return]
+    return INDEX.get(x, places, (place,))
 
 
 @composite
@@ -147,8 +147,8 @@ _pad = row(
 
 
 def _cropped(g: RudaTensor, shape: Shape, widths: Widths) -> RudaTensor:
-    starts = tuple(low for low, _ in widths)
-    return slice_view(g, starts, shape, (1,) * len(shape), ())  # type: ignore[no-any-return]
+    starts = Vector(low for low, _ in widths)
+    return slice_view(g, starts, shape, (1,) * len(shape), ())
 
 
 @composite

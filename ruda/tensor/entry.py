@@ -26,7 +26,9 @@ _SCALARS = {float: "float", int: "int", bool: "bool"}
 def entry(op: Op) -> Callable[..., Any]:
     """The closure that fits the arity and kind of ``op``."""
     arity = len(op.args)
-    if op.outs or op.kind == "dynamic" or arity > 2 or arity == 0:
+    if op.kind == "ternary":
+        call = entry3(op)
+    elif op.outs or op.kind == "dynamic" or arity > 2 or arity == 0:
         call = entry_n(op)
     elif op.attrs or op.kind == "view":
         call = entry1_attrs(op) if arity == 1 and op.kind not in _HOSTED else entry_n(op)
@@ -171,6 +173,16 @@ def entry1_attrs(op: Op) -> Callable[..., Any]:
             if saves:
                 save(node, hx, h)
         return t
+
+    return call
+
+
+def entry3(op: Op) -> Callable[..., Any]:
+    """The closure of an elementwise operator of three tensors."""
+    call_n = entry_n(op)
+
+    def call(x: Any, y: Any, z: Any, /, out: Any = None) -> Any:
+        return call_n(x, y, z, out=out)
 
     return call
 

@@ -11,8 +11,29 @@ from ruda.core.errors import DeviceError
 from ruda.core.spec import Spec, spec_of, weak_spec
 from ruda.tensor.tensor import RudaTensor
 
+
+class Vector(tuple[int, ...]):
+    """Integers that an operator takes by value, such as where a slice starts on each axis.
+
+    A class of its own: a plain tuple is no operand, or ``x + (1, 2)`` would mean something.
+    """
+
+    __slots__ = ()
+
+
 _KINDS: dict[type, str] = {bool: "bool", int: "int", float: "float", complex: "complex"}
 _weak: dict[tuple[Any, type], Spec] = {}
+
+
+class WeakScalar:
+    """A scalar whose value is not known yet: what stands for a float argument in a trace.
+
+    ``kind`` is that of the Python scalar it will be.
+    """
+
+    __slots__ = ()
+
+    kind = "float"
 
 
 def operand(op: str, value: Any, client: Any) -> tuple[Spec, Any, Any] | None:
@@ -29,9 +50,11 @@ def operand(op: str, value: Any, client: Any) -> tuple[Spec, Any, Any] | None:
         return spec, value, None
     if isinstance(value, np.ndarray):
         return _array(op, value, client)
-    if cls is tuple:
-        # The starts of a slice: a vector of integers that goes by value.
+    if cls is Vector:
         return weak_spec(client, "int"), value, None
+    if isinstance(value, WeakScalar):
+        spec = _weak[client, cls] = weak_spec(client, value.kind)
+        return spec, value, None
     scalar = as_scalar(value)
     if scalar is None:
         return None

@@ -16,7 +16,7 @@ from ruda.core.errors import DTypeError, GradientError, ShapeError
 from ruda.core.mode import MODE
 from ruda.core.shapes import Shape, normalize_shape
 from ruda.core.spec import Spec, spec_of
-from ruda.tensor import host
+from ruda.tensor import dlpack, host
 from ruda.tensor.node import Leaf, grad_of, set_grad
 from ruda.tensor.views import note, sharing
 
@@ -148,6 +148,9 @@ class RudaTensor(Attached):
 
     def requires_grad_(self, value: bool = True) -> RudaTensor:
         """Ask for a gradient of this tensor, or stop asking; returns the tensor itself."""
+        if value == (self.node is not None):
+            return self
+        self._tell_tracer("requires_grad")
         if value and self.node is None:
             if not self.spec.dtype.is_inexact:
                 expected = "a real or complex floating dtype"
@@ -204,17 +207,27 @@ class RudaTensor(Attached):
         """
         if self.node is None:
             raise GradientError("register_hook", "the tensor does not require grad")
+        self._tell_tracer("hooks")
         hooks = getattr(self.node, "hooks", None)
         if hooks is None:
             hooks = self.node.hooks = []
         hooks.append(hook)
         return lambda: hooks.remove(hook) if hook in hooks else None
 
+    def _tell_tracer(self, what: str) -> None:
+        tracer = MODE.get().tracer
+        if tracer is not None:
+            tracer.leaf_changed(self, what)
+
     def detach(self) -> RudaTensor:
         """The same memory as a tensor without history."""
         out: RudaTensor = object.__new__(RudaTensor)
         out.spec, out.qparams, out.node = self.spec, self.qparams, None
-        out.handle = self.spec.client.alias(self.handle)
+        tracer = MODE.get().tracer
+        if tracer is None:
+            out.handle = self.spec.client.alias(self.handle)
+        else:
+            out.handle = tracer.alias(self.spec, self.handle)
         note(out.handle.root, out)
         return out
 
@@ -235,6 +248,21 @@ class RudaTensor(Attached):
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         return host.array(self, dtype, copy)
+
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        return dlpack.export(
+            self, stream=stream, max_version=max_version, dl_device=dl_device, copy=copy
+        )
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return dlpack.device_of(self)
 
     def __bool__(self) -> bool:
         return bool(host.item(self, "bool"))
@@ -259,7 +287,7 @@ class RudaTensor(Attached):
     def __iter__(self) -> Iterator[RudaTensor]:
         if not self.spec.shape:
             raise DTypeError("iter", "a 0-d tensor cannot be iterated over", hint="x.item()")
-        return (self[i] for i in range(self.spec.shape[0]))  # type: ignore[index]
+        return (self[i] for i in range(self.spec.shape[0]))
 
     def __contains__(self, value: Any) -> bool:
         return bool((self == value).any())
@@ -274,7 +302,11 @@ class RudaTensor(Attached):
         return importlib.import_module("ruda")
 
     def __repr__(self) -> str:
-        return host.text(self)
+        return host.text(self, "repr")
+
+    def __str__(self) -> str:
+        # Showing values is reading them, which a trace refuses; repr stays usable in a debugger.
+        return host.text(self, "print")
 
     def __format__(self, spec: str) -> str:
         if spec and self.spec.size == 1:

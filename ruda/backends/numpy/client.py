@@ -177,17 +177,27 @@ def _bind_view(plan: Any) -> Callable[..., Any]:
 def _bind_elementwise(plan: Any) -> Callable[..., Any]:
     op, specs, out = plan.op, plan.specs, plan.out
     wanted = op.dtype_of_operands(plan)
-    plain = compute_of(out.dtype) is out.dtype and isinstance(op.numpy, np.ufunc)
+    ufunc = _ufunc(op.numpy, wanted)
+    plain = compute_of(out.dtype) is out.dtype and ufunc is not None
     ordered = all(s.contiguous for s in specs)
     fitting = all(s.weak or s.dtype is d for s, d in zip(specs, wanted, strict=True))
     if not (plain and ordered and fitting and out.shape):
         return _bind_general(plan)
     weak = [s.weak for s in specs]
     if weak == [False, True]:
-        return _bind_scalar(op.numpy, wanted[1].numpy, swapped=False)
+        return _bind_scalar(ufunc, wanted[1].numpy, swapped=False)
     if weak == [True, False]:
-        return _bind_scalar(op.numpy, wanted[0].numpy, swapped=True)
-    return _bind_general(plan) if any(weak) or len(specs) > 2 else _bind_ufunc(op.numpy, len(specs))
+        return _bind_scalar(ufunc, wanted[0].numpy, swapped=True)
+    return _bind_general(plan) if any(weak) or len(specs) > 2 else _bind_ufunc(ufunc, len(specs))
+
+
+def _ufunc(reference: Any, dtypes: Any) -> Any:
+    """The ufunc that ``reference`` is for these dtypes, or None."""
+    if isinstance(reference, np.ufunc):
+        return reference
+    if any(d is None or d.kind == "complex" for d in dtypes):
+        return None
+    return getattr(reference, "real_ufunc", None)
 
 
 def _bind_ufunc(f: Any, arity: int) -> Callable[..., Any]:
