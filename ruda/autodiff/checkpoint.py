@@ -13,6 +13,7 @@ from typing import Any
 
 from ruda.core.errors import GradientError, VersionError
 from ruda.core.mode import MODE, recording
+from ruda.tensor.host import fresh_draw
 from ruda.tensor.node import Node
 from ruda.tensor.tensor import RudaTensor
 
@@ -56,7 +57,7 @@ class _First:
 
     def draw(self, generator: Any) -> int:
         parent = self.parent
-        number: int = generator.advance(1) if parent is None else parent.draw(generator)
+        number: int = fresh_draw(generator) if parent is None else parent.draw(generator)
         self.draws.append(number)
         return number
 

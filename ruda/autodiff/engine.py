@@ -16,7 +16,7 @@ from ruda.core.mode import recording
 from ruda.ops.arith import add
 from ruda.ops.create import ones_like
 from ruda.ops.movement import copy
-from ruda.tensor.node import Leaf, Node, Output, grad_of, set_grad
+from ruda.tensor.node import Leaf, Node, Output, grad_of, set_grad, visiting
 from ruda.tensor.tensor import RudaTensor
 
 
@@ -62,7 +62,7 @@ def walk(
     ``arrive(node, g)`` is called with the finished cotangent of each leaf and wanted node. With
     ``wanted`` given, only nodes that lead to one of them are visited.
     """
-    order = _topological([node for node, _ in roots])
+    order = visiting(_topological([node for node, _ in roots]))
     useful = None if wanted is None else _leading_to(order, wanted)
     pending: dict[Any, Any] = {}
     for node, seed in roots:

@@ -23,7 +23,7 @@ from ruda.tensor.tensor import RudaTensor
 
 Specs = tuple[Spec, ...]
 
-_keep_mask = row(
+keep_mask = row(
     "random",
     "dropout_mask",
     "p seed draw",
@@ -67,7 +67,7 @@ def _same_shape(op: Any, specs: Specs) -> Shape:
 )
 def _dropout(x: RudaTensor, p: float, seed: int, draw: Any) -> RudaTensor:
     """``x / (1 - p)`` where the mask keeps an element, else 0."""
-    keep = _keep_mask(p, seed, draw, x.shape, x.device)
+    keep = keep_mask(p, seed, draw, x.shape, x.device)
     return where(keep, x * kept_scale(p), 0)
 
 

@@ -80,6 +80,13 @@ class Generator:
             self._draw = first + count
         return first
 
+    def advancing(self, draws: int) -> tuple[Any, ...]:
+        """``(function, *arguments)``: the one call in C that does what ``advance(draws)`` would.
+
+        A compiled step commits it together with its other changes.
+        """
+        return setattr, self, "_draw", self._draw + draws
+
     def manual_seed(self, seed: int) -> Generator:
         """Start the stream of ``seed`` from its first draw; returns the generator itself."""
         with self._lock:

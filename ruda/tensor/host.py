@@ -80,12 +80,12 @@ def unknown_version(version: Any, hint: str) -> Exception:
     return ArgumentError("__array_namespace__", "unknown version", got=version, hint=hint)
 
 
-def text(tensor: Any) -> str:
+def text(tensor: Any, op: str) -> str:
     """The values, dtype when it is not float32, device when it is not the CPU."""
     spec = tensor.spec
-    if MODE.get().tracer is not None:
+    if op == "repr" and MODE.get().tracer is not None:
         return f"tensor(<traced>, {spec})"
-    values = read(tensor, "repr")
+    values = read(tensor, op)
     if values.dtype.kind not in "biufc":
         values = values.astype(np.float32)
     body = np.array2string(values, separator=", ", prefix="tensor(", threshold=1000)
@@ -104,6 +104,17 @@ def draw_number(generator: Any) -> Any:
 
     A trace gives a value that each replay renews, ``checkpoint`` the same number in both runs.
     """
-    mode = MODE.get()
-    source = mode.recorder if mode.recorder is not None else mode.tracer
-    return generator.advance(1) if source is None else source.draw(generator)
+    recorder = MODE.get().recorder
+    return fresh_draw(generator) if recorder is None else recorder.draw(generator)
+
+
+def fresh_draw(generator: Any) -> Any:
+    """``draw_number`` without regard to ``checkpoint``, which asks this itself."""
+    tracer = MODE.get().tracer
+    return generator.advance(1) if tracer is None else tracer.draw(generator)
+
+
+def seed_number(generator: Any) -> Any:
+    """The seed of ``generator``; inside a trace a value that each replay renews."""
+    tracer = MODE.get().tracer
+    return generator.seed if tracer is None else tracer.seed(generator)

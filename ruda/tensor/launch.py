@@ -27,7 +27,11 @@ def execute(plan: Plan, handles: Sequence[Any], nodes: Sequence[Any], mode: Mode
     """Launch ``plan`` (or hand it to the tracer), wrap the result and record it."""
     op, spec = plan.op, plan.out
     tracer = mode.tracer
-    result = plan.run(*handles) if tracer is None else tracer.emit(plan, handles)
+    if tracer is None:
+        result = plan.run(*handles)
+    else:
+        # What the trace knows the operands by is also what the tape has to save.
+        handles, result = tracer.emit(plan, handles)
     if spec is None:
         spec, result = result
     node = None
@@ -37,6 +41,8 @@ def execute(plan: Plan, handles: Sequence[Any], nodes: Sequence[Any], mode: Mode
                 node = record(plan, handles, nodes, result)
                 if mode.recorder is not None:
                     mode.recorder.recorded(node)
+                if tracer is not None:
+                    tracer.recorded(node)
                 break
     if not op.outs:
         return wrap(spec, result, node)

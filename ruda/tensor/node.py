@@ -104,7 +104,7 @@ class Node:
         """Drop the saved values; a second backward raises, or asks ``state`` for a twin."""
         op = self.plan.op
         if op.saves or op.keeps_out or op.saves_all:
-            before = getattr(self, "freed", False)
+            before: Any = getattr(self, "freed", False)
             if before not in (False, True):
                 before.release(self)
             self.sx = self.sy = self.sz = self.out = None
@@ -119,6 +119,14 @@ class Output:
     def __init__(self, node: Node, index: int) -> None:
         self.node = node
         self.index = index
+
+
+def visiting(order: list[Any]) -> list[Any]:
+    """Pass the nodes of a backward walk; inside a trace, refuse those from outside of it."""
+    tracer = MODE.get().tracer
+    if tracer is not None:
+        tracer.visiting(order)
+    return order
 
 
 def grad_of(leaf: Leaf) -> Any:

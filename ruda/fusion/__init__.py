@@ -1,0 +1,1 @@
+"""Compiled steps: the trace of a function, its guards and state, and the replay."""

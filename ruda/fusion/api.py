@@ -1,0 +1,131 @@
+"""``ruda.compile``: a function that is traced once per signature and replayed from then on."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from ruda.core.errors import ArgumentError, CaptureError
+from ruda.core.mode import MODE
+from ruda.fusion.lint import Finding
+from ruda.fusion.program import Program, trace
+from ruda.fusion.shadow import Report, compare
+from ruda.fusion.tree import Given
+
+
+def compile(fn: Callable[..., Any] | None = None, *, max_signatures: int = 8) -> Any:
+    """``fn`` as one captured step: forward, ``backward``, clipping, optimizer, random numbers.
+
+    The first call with new arguments traces ``fn``; later ones replay its operators without running
+    its Python code. What the trace relied on is checked at each call: shapes, dtypes and strides of
+    tensors, int, bool and str arguments, globals and closures that the code mentions, the versions
+    of modules and optimizers. Float arguments are values. State is written once, at the end of a
+    successful replay. Results equal those of ``fn``, or ``CaptureError`` is raised, with the line
+    that cannot be captured; more than ``max_signatures`` traces raise it too and name what keeps
+    changing.
+
+    >>> @ruda.compile
+    ... def step(x, rate):
+    ...     return x * rate
+    >>> step(ruda.asarray([1.0, 2.0]), 0.5).tolist()
+    [0.5, 1.0]
+    """
+    if fn is None:
+        return functools.partial(compile, max_signatures=max_signatures)
+    if not callable(fn):
+        raise ArgumentError("compile", "not a function", type(fn).__name__)
+    if inspect.isgeneratorfunction(fn) or inspect.iscoroutinefunction(fn):
+        hint = "compiling the function that the generator calls"
+        raise ArgumentError("compile", "a generator or coroutine has no end to capture", hint=hint)
+    if max_signatures < 1:
+        raise ArgumentError("compile", "max_signatures is below 1", max_signatures)
+    return Compiled(fn, max_signatures)
+
+
+class Compiled:
+    """What ``ruda.compile`` returns; see there. One lock makes it safe to call from threads."""
+
+    def __init__(self, fn: Callable[..., Any], max_signatures: int) -> None:
+        functools.update_wrapper(self, fn)
+        self.fn = fn
+        self.max_signatures = max_signatures
+        self.programs: dict[Any, list[Program]] = {}
+        self._reasons: list[str] = []
+        self._lock = threading.RLock()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        mode = MODE.get()
+        if mode.tracer is not None or mode.recorder is not None:
+            # Inside another trace, or where checkpoint has to see each node, the body is inlined.
+            return self.fn(*args, **kwargs)
+        with self._lock:
+            given = Given(args, kwargs)
+            return self._program(given, args, kwargs).run(given)
+
+    def __get__(self, owner: Any, cls: Any = None) -> Any:
+        return self if owner is None else functools.partial(self, owner)
+
+    def __repr__(self) -> str:
+        name = getattr(self.fn, "__qualname__", repr(self.fn))
+        return f"<compiled {name}: {self._count()} signature(s)>"
+
+    def _count(self) -> int:
+        return sum(map(len, self.programs.values()))
+
+    def _program(self, given: Given, args: Any, kwargs: dict[str, Any]) -> Program:
+        mode = MODE.get()
+        key = (given.key, mode.grad, mode.cast, mode.precision)
+        known = self.programs.setdefault(key, [])
+        for i, program in enumerate(known):
+            if program.holds(given):
+                if i:
+                    # The one in use is looked at first.
+                    known.insert(0, known.pop(i))
+                return program
+        self._reasons.append(self._reason(given, known))
+        if self._count() >= self.max_signatures:
+            raise self._too_many()
+        program = trace(self.fn, given, args, kwargs)
+        known.insert(0, program)
+        return program
+
+    def _reason(self, given: Given, known: list[Program]) -> str:
+        """Why a call needs a trace: the first thing that differs from what is there."""
+        if known:
+            return known[0].failure(given)
+        keys = [key[0] for key, programs in self.programs.items() if programs]
+        return given.difference(keys[-1]) if keys else "the first call"
+
+    def _too_many(self) -> CaptureError:
+        changing = max(set(self._reasons[1:]), key=self._reasons.count)
+        what = f"more than {self.max_signatures} signatures, because {changing} keeps changing"
+        hint = "a float argument or a tensor for what changes, or padding shapes to a few sizes"
+        return CaptureError("compile", what, hint=f"{hint}; or max_signatures=")
+
+    def explain(self) -> str:
+        """The signatures so far: operators with the user's lines, state, guards."""
+        programs = [program for known in self.programs.values() for program in known]
+        parts = [f"{self!r}"]
+        for i, program in enumerate(programs):
+            parts += [f"signature {i}:", *(f"  {line}" for line in program.lines())]
+        parts += [f"traced again because of: {reason}" for reason in self._reasons[1:]]
+        return "\n".join(parts)
+
+    def lint(self) -> list[Finding]:
+        """What the traces may have frozen: clocks, foreign random numbers, ``os.environ``."""
+        found = [f for known in self.programs.values() for p in known for f in p.findings]
+        return list(dict.fromkeys(found))
+
+    def check(self, *args: Any, **kwargs: Any) -> Report:
+        """Compare one compiled call with an eager one, and leave all state as it was.
+
+        Outputs, new contents of state, and gradients as they are before the optimizer are compared
+        by the ratio of norms. Python side effects of the eager call do happen.
+        """
+        with self._lock:
+            given = Given(args, kwargs)
+            program = self._program(given, args, kwargs)
+            return compare(program, given, lambda: self.fn(*args, **kwargs))

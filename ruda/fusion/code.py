@@ -1,0 +1,51 @@
+"""What a function's code mentions: the globals it loads and the names of attributes it touches."""
+
+from __future__ import annotations
+
+import dis
+import functools
+from types import CodeType
+from typing import NamedTuple
+
+_LOADS = ("LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR", "DELETE_ATTR", "LOAD_SUPER_ATTR")
+
+
+class Facts(NamedTuple):
+    """``globals`` and ``attributes`` by name; ``chains`` as ``("np", "random", "rand")``.
+
+    Functions that are defined inside count too: they may run on what the outer one reached.
+    """
+
+    globals: frozenset[str]
+    attributes: frozenset[str]
+    chains: frozenset[tuple[str, ...]]
+
+
+@functools.cache
+def facts_of(code: CodeType) -> Facts:
+    """The facts of ``code``, read off its instructions once."""
+    names: set[str] = set()
+    attributes: set[str] = set()
+    chains: set[tuple[str, ...]] = set()
+    chain: tuple[str, ...] = ()
+    for instruction in dis.get_instructions(code):
+        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL"):
+            chain = (instruction.argval,)
+            names.add(instruction.argval)
+        elif instruction.opname in _LOADS:
+            chain = (*chain, instruction.argval) if chain else ()
+            attributes.add(instruction.argval)
+        else:
+            chain = ()
+        if chain:
+            chains.add(chain)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            inner = facts_of(constant)
+            names |= inner.globals
+            attributes |= inner.attributes
+            chains |= inner.chains
+        elif isinstance(constant, str) and constant.isidentifier():
+            # What getattr(x, "name") reads.
+            attributes.add(constant)
+    return Facts(frozenset(names), frozenset(attributes), frozenset(chains))

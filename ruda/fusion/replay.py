@@ -1,0 +1,119 @@
+"""Running a graph: a flat list of steps over registers, then one commit.
+
+A register is used again as soon as its value is dead, so memory is freed where eager code would
+free it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from operator import itemgetter
+from typing import Any
+
+from ruda.fusion.graph import Graph, Instruction, Value
+from ruda.fusion.state import Held
+from ruda.fusion.tree import Given
+
+
+class Replay:
+    """The steps of a graph. ``results`` are the values that are still there after a run."""
+
+    def __init__(self, graph: Graph, results: Iterable[Value]) -> None:
+        self.registers: dict[Value, int] = {}
+        self.template: list[Any] = []
+        self.fetches: list[tuple[int, Any]] = []
+        self.steps: list[tuple[Any, Any, int]] = []
+        self.lines: list[Instruction] = []
+        self._free: list[int] = []
+        last = _last_uses(graph, results)
+        for value in graph.inputs:
+            self._enter(value)
+        for instruction in graph.instructions:
+            for value in instruction.inputs:
+                if value.kind == "constant" and value not in self.registers:
+                    self._enter(value)
+        for i, instruction in enumerate(graph.instructions):
+            self._append(instruction, i, last)
+
+    def _enter(self, value: Value) -> None:
+        """A register for what comes from outside; it is never used for another value."""
+        register = self.registers[value] = len(self.template)
+        source = value.payload
+        if value.kind == "constant" or isinstance(source, Held):
+            self.template.append(source.handle if isinstance(source, Held) else source)
+        else:
+            self.template.append(None)
+            self.fetches.append((register, source))
+
+    def _append(self, instruction: Instruction, i: int, last: dict[Value, int]) -> None:
+        inputs = [self.registers[value] for value in instruction.inputs]
+        # Before the output gets its register, so that it may take over that of a dying input.
+        for value in set(instruction.inputs):
+            if value.kind == "result" and last[value] == i:
+                self._free.append(self.registers[value])
+        outputs = instruction.outputs
+        if not instruction.several:
+            self._step(instruction, inputs, self._register(outputs[0]))
+            self._release(outputs[0], i, last)
+            return
+        whole = self._register(None)
+        self._step(instruction, inputs, whole)
+        for k, value in enumerate(outputs):
+            if value in last:
+                self._step(instruction, [whole], self._register(value), itemgetter(k))
+        self._free.append(whole)
+
+    def _release(self, value: Value, i: int, last: dict[Value, int]) -> None:
+        if value not in last:
+            self._free.append(self.registers[value])
+
+    def _step(self, instruction: Instruction, inputs: list[int], out: int, run: Any = None) -> None:
+        self.steps.append((run or instruction.run, _getter(inputs), out))
+        self.lines.append(instruction)
+
+    def _register(self, value: Value | None) -> int:
+        if self._free:
+            register = self._free.pop()
+        else:
+            register = len(self.template)
+            self.template.append(None)
+        if value is not None:
+            self.registers[value] = register
+        return register
+
+    def run(self, given: Given) -> list[Any]:
+        """Run all steps on the arguments of a call; returns the registers."""
+        slots = self.template.copy()
+        for register, source in self.fetches:
+            slots[register] = source.fetch(given)
+        step: Any = None
+        try:
+            for step in self.steps:
+                run, get, out = step
+                slots[out] = run(*get(slots))
+        except Exception as error:
+            place = next((i for i, s in enumerate(self.steps) if s is step), None)
+            if place is not None:
+                instruction = self.lines[place]
+                error.add_note(f"in a compiled step: {instruction.op}, at {instruction.line}")
+            raise
+        return slots
+
+
+def _last_uses(graph: Graph, results: Iterable[Value]) -> dict[Value, int]:
+    """For each value that is used, the place of the instruction that uses it last."""
+    last: dict[Value, int] = {}
+    for i, instruction in enumerate(graph.instructions):
+        for value in instruction.inputs:
+            last[value] = i
+    for value in results:
+        last[value] = len(graph.instructions)
+    return last
+
+
+def _getter(registers: list[int]) -> Any:
+    """A C function from the list of registers to the arguments of a step."""
+    if len(registers) > 1:
+        return itemgetter(*registers)
+    first = registers[0] if registers else 0
+    return itemgetter(slice(first, first + len(registers)))

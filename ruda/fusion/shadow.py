@@ -1,0 +1,190 @@
+"""The shadow check: a compiled step beside the eager function on the same state."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from ruda.core.mode import MODE, using
+from ruda.fusion.graph import Graph, Value
+from ruda.fusion.program import Program
+from ruda.fusion.replay import Replay
+from ruda.fusion.state import commit
+from ruda.fusion.tree import Given, rebuilt
+from ruda.tensor.node import Leaf
+from ruda.tensor.tensor import RudaTensor, wrap
+
+
+class Entry(NamedTuple):
+    """One compared tensor: its name and ||compiled - eager|| / ||eager||."""
+
+    name: str
+    ratio: float
+
+
+class Report(NamedTuple):
+    """What a shadow check found; ``skipped`` says why there was none."""
+
+    entries: tuple[Entry, ...]
+    skipped: str | None = None
+
+    @property
+    def worst(self) -> float:
+        """The largest ratio."""
+        return max((entry.ratio for entry in self.entries), default=0.0)
+
+    def __str__(self) -> str:
+        if self.skipped is not None:
+            return f"skipped: {self.skipped}"
+        return "\n".join(f"{entry.name}: {entry.ratio:.3g}" for entry in self.entries)
+
+
+class _Eager:
+    """A tracer that launches at once and notes the gradients as they are before a leaf changes."""
+
+    def __init__(self, leaves: dict[int, Leaf]) -> None:
+        # By the id of the base handle of the leaf's tensor.
+        self.leaves = leaves
+        self.early: dict[Leaf, Any] | None = None
+
+    def emit(self, plan: Any, handles: Any) -> Any:
+        return handles, plan.run(*handles)
+
+    def assign(self, spec: Any, handle: Any, value_spec: Any, value: Any) -> None:
+        root = handle.root or handle
+        if id(root) in self.leaves and self.early is None:
+            self.early = self.gradients()
+        spec.client.write(spec, handle, value_spec, value)
+        root.version += 1
+
+    def gradients(self) -> dict[Leaf, Any]:
+        """Copies of the gradients as they are now."""
+        graded = [leaf for leaf in self.leaves.values() if leaf.grad is not None]
+        return {leaf: _array(leaf.grad).copy() for leaf in graded}
+
+    def alias(self, spec: Any, handle: Any) -> Any:
+        return spec.client.alias(handle)
+
+    def read(self, spec: Any, handle: Any, op: str) -> Any:
+        return spec.client.read(spec, handle)
+
+    def constant(self, spec: Any, handle: Any) -> RudaTensor:
+        return wrap(spec, handle)
+
+    def get_grad(self, leaf: Leaf) -> Any:
+        return leaf.grad
+
+    def set_grad(self, leaf: Leaf, grad: Any) -> None:
+        leaf.grad = grad
+
+    def set_node(self, tensor: RudaTensor, node: Any) -> None:
+        tensor.node = node
+
+    def draw(self, generator: Any) -> int:
+        return generator.advance(1)  # type: ignore[no-any-return]
+
+    def seed(self, generator: Any) -> int:
+        return generator.seed  # type: ignore[no-any-return]
+
+    def _nothing(self, *_: Any) -> None:
+        """Nothing to refuse outside of a trace."""
+
+    meet = recorded = visiting = leaf_changed = state_changed = _nothing
+
+
+def compare(program: Program, given: Given, fn: Callable[[], Any]) -> Report:
+    """Run a compiled and an eager step from the same state, and put that back."""
+    targets = [source.fetch(given) for source, _, _ in program.writes]
+    needed = 3 * sum(value.spec.nbytes for _, value, _ in program.writes if value.spec)
+    if needed > _available():
+        return Report((), f"needs {needed / 2**30:.1f} GB")
+    compiled, early = _compiled(program, given)
+    leaves = {id(t.handle.root or t.handle): t.node for t in program.leaf_tensors(given)}
+    eager = _Eager(leaves)
+    before = _snapshot(program, targets, leaves)
+    try:
+        with using(MODE.get().but(tracer=eager)):
+            out = fn()
+        state = [target.array.copy() for target in targets]
+        gradients = eager.gradients() if eager.early is None else eager.early
+    finally:
+        commit(before)
+    entries = [
+        *_compared("output", compiled[0], _arrays(out)),
+        *_compared("state", compiled[1], state),
+        *_compared("gradient", *_paired(early, gradients)),
+    ]
+    return Report(tuple(entries))
+
+
+def _compiled(program: Program, given: Given) -> tuple[Any, dict[Leaf, Any]]:
+    """Outputs and new state of a replay without its commit, and its early gradients."""
+    wanted = [*program.wanted, *program.early_grads.values()]
+    graph = Graph()
+    graph.instructions = list(program.everything)
+    used = [v for i in graph.instructions for v in i.inputs] + wanted
+    outside = {v for v in used if v.kind not in ("result", "constant")}
+    graph.inputs = list(outside)
+    graph.prune(wanted)
+    replay = Replay(graph, wanted)
+    slots = replay.run(given)
+    out, _ = program.finish(given, slots, replay.registers)
+    state = [slots[replay.registers[value]].array for _, value, _ in program.writes]
+    early = {k: _copy_of(slots, replay, v) for k, v in program.early_grads.items()}
+    return (_arrays(out), state), early
+
+
+def _copy_of(slots: list[Any], replay: Replay, value: Value) -> Any:
+    return slots[replay.registers[value]].array.copy()
+
+
+def _snapshot(program: Program, targets: list[Any], leaves: dict[int, Leaf]) -> list[Any]:
+    """The calls that put state, gradients and generators back as they are now."""
+    copies = [program.client.alias(target) for target in targets]
+    for view in copies:
+        view.array = view.array.copy()
+    calls = program.client.writes([(t, c, 2) for t, c in zip(targets, copies, strict=True)])
+    calls += [(setattr, leaf, "grad", leaf.grad) for leaf in leaves.values()]
+    return calls + [generator.advancing(0) for generator, _ in program.draws]
+
+
+def _available() -> int:
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def _array(tensor: RudaTensor) -> Any:
+    return tensor.spec.client.read(tensor.spec, tensor.handle)
+
+
+def _arrays(out: Any) -> list[Any]:
+    found: list[Any] = []
+
+    def note(leaf: Any) -> Any:
+        if leaf.__class__ is RudaTensor:
+            found.append(_array(leaf).copy())
+        return leaf
+
+    rebuilt(out, note)
+    return found
+
+
+def _paired(compiled: dict[Leaf, Any], eager: dict[Leaf, Any]) -> tuple[list[Any], list[Any]]:
+    both = [leaf for leaf in compiled if leaf in eager]
+    return [compiled[leaf] for leaf in both], [eager[leaf] for leaf in both]
+
+
+def _compared(name: str, compiled: list[Any], eager: list[Any]) -> list[Entry]:
+    pairs = enumerate(zip(compiled, eager, strict=True))
+    return [Entry(f"{name} {i}", _ratio(a, b)) for i, (a, b) in pairs]
+
+
+def _ratio(a: Any, b: Any) -> float:
+    """||a - b|| / ||b||, where equal elements (infinities and NaN included) differ by nothing."""
+    kind = "complex128" if a.dtype.kind == "c" else "float64"
+    a, b = a.astype(kind).reshape(-1), b.astype(kind).reshape(-1)
+    gap = abs(a - b)
+    gap[(a == b) | ((a != a) & (b != b))] = 0.0
+    norm = float((abs(b) ** 2).sum() ** 0.5)
+    size = float((gap**2).sum() ** 0.5)
+    return 0.0 if size == 0.0 else size / norm if norm else float("inf")

@@ -1,0 +1,138 @@
+"""Arguments and results: nested containers taken apart into leaves, and put together again."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from ruda.fusion.lines import refusal
+from ruda.tensor.node import Leaf
+from ruda.tensor.tensor import RudaTensor
+
+_CONSTANTS = (bool, int, str, bytes, type(None))
+
+
+class Given:
+    """The arguments of one call: leaves (tensors and floats), and a key of everything else.
+
+    The key holds the spec of each tensor, whether it has a node and a gradient, which tensors share
+    memory, and the constants. A float in a dataclass is configuration and so a constant; elsewhere
+    it is a value. ``objects`` are the arguments that are compared by identity, with
+    their paths.
+    """
+
+    __slots__ = ("key", "leaves", "objects", "paths", "places", "roots")
+
+    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.leaves: list[Any] = []
+        self.paths: list[str] = []
+        self.objects: list[tuple[str, Any]] = []
+        # The path of each entry of the key.
+        self.places = ["the names of the arguments"]
+        names = sorted(kwargs)
+        key: list[Any] = [(len(args), *names)]
+        for i, value in enumerate(args):
+            self._take(value, f"argument {i}", key)
+        for name in names:
+            self._take(kwargs[name], f"argument {name!r}", key)
+        self.roots = [
+            t.handle if t.handle.root is None else t.handle.root
+            for t in self.leaves
+            if t.__class__ is RudaTensor
+        ]
+        if len(self.roots) > 1:
+            first: dict[int, int] = {}
+            key.append(tuple([first.setdefault(id(r), i) for i, r in enumerate(self.roots)]))
+        self.key = tuple(key)
+
+    def difference(self, key: tuple[Any, ...]) -> str:
+        """Where this call's key first differs from ``key``, in words."""
+        places = [*self.places, "which arguments share memory"]
+        for mine, other, place in zip(self.key, key, places, strict=False):
+            if mine != other:
+                return place
+        return "the mode (no_grad, autocast, precision)"
+
+    def _take(self, value: Any, path: str, key: list[Any]) -> None:
+        """Append one entry for ``value`` to the key, and those of its items."""
+        cls = value.__class__
+        self.places.append(path)
+        if cls is RudaTensor:
+            node = value.node
+            kind = node if node is None else node.__class__
+            grad = node.grad.spec if kind is Leaf and node.grad is not None else None
+            key.append((value.spec, kind, grad))
+            self.leaves.append(value)
+            self.paths.append(path)
+        elif cls is float:
+            key.append(float)
+            self.leaves.append(value)
+            self.paths.append(path)
+        elif cls in _CONSTANTS:
+            key.append((cls, value))
+        elif cls is complex:
+            key.append(repr(value))
+        else:
+            self._take_container(value, cls, path, key)
+
+    def _take_container(self, value: Any, cls: type, path: str, key: list[Any]) -> None:
+        if isinstance(value, tuple | list):
+            key.append((cls, len(value)))
+            for i, item in enumerate(value):
+                self._take(item, f"{path}[{i}]", key)
+        elif cls is dict:
+            key.append((cls, *value))
+            for name, item in value.items():
+                self._take(item, f"{path}[{name!r}]", key)
+        elif _is_record(value):
+            fields = _fields(value)
+            rates = [repr(item) for item in fields.values() if item.__class__ is float]
+            key.append((cls, *fields, *rates))
+            for name, item in fields.items():
+                if item.__class__ is not float:
+                    self._take(item, f"{path}.{name}", key)
+        elif cls.__module__ == "numpy" and hasattr(value, "__array_interface__"):
+            key.append((cls, _content(value, path)))
+        else:
+            key.append(id(value))
+            self.objects.append((path, value))
+
+
+def _content(value: Any, path: str) -> bytes:
+    if value.ndim:
+        what = f"{path} is a NumPy array, whose values would be frozen into the step"
+        raise refusal("compile", what, hint="ruda.asarray(array), which shares its memory")
+    return value.tobytes()  # type: ignore[no-any-return]
+
+
+def _is_record(value: Any) -> bool:
+    is_instance = dataclasses.is_dataclass(value) and not isinstance(value, type)
+    return is_instance and not hasattr(value, "_ruda_version")
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    if hasattr(value, "__dict__"):
+        return vars(value)
+    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+
+
+def rebuilt(value: Any, change: Callable[[Any], Any]) -> Any:
+    """New containers like those of ``value``, with ``change`` applied to the leaves.
+
+    Leaves are whatever is not a tuple, list, dict or dataclass instance.
+    """
+    cls = value.__class__
+    if isinstance(value, tuple | list):
+        items = [rebuilt(item, change) for item in value]
+        return cls(*items) if hasattr(value, "_fields") else cls(items)
+    if cls is dict:
+        return {name: rebuilt(item, change) for name, item in value.items()}
+    if _is_record(value):
+        out = copy.copy(value)
+        for name, item in _fields(value).items():
+            kept = item.__class__ is float
+            object.__setattr__(out, name, item if kept else rebuilt(item, change))
+        return out
+    return change(value)

@@ -1,0 +1,31 @@
+"""Where a view row starts inside its operand: what a plan does not say and a trace must know."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+
+def view_offset(plan: Any, values: Sequence[Any]) -> int:
+    """Elements between the first element of the operand and the first of the view.
+
+    ``values`` are the operands that go by value (starts, an offset). The row's reference is asked,
+    on memory that is reserved and never touched.
+    """
+    spec = plan.specs[0]
+    if spec.size == 0 or plan.out.size == 0:
+        return 0
+    reach = [s * (n - 1) for n, s in zip(spec.shape, spec.strides, strict=True)]
+    before = -sum(r for r in reach if r < 0)
+    memory = np.empty(before + sum(r for r in reach if r > 0) + 1, spec.dtype.numpy)
+    size = memory.itemsize
+    steps = tuple(s * size for s in spec.strides)
+    probe = np.lib.stride_tricks.as_strided(memory[before:], spec.shape, steps)
+    shown = plan.op.numpy(probe, *values, *plan.attrs)
+    return (_address(shown) - _address(probe)) // size
+
+
+def _address(array: Any) -> int:
+    return int(array.__array_interface__["data"][0])
