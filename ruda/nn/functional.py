@@ -37,6 +37,8 @@ from ruda.ops.adaptive_pool import (
     adaptive_max_pool2d,
     adaptive_max_pool3d,
 )
+from ruda.ops.attention import attention
+from ruda.ops.attention_forms import attention_varlen, scaled_dot_product_attention
 from ruda.ops.conv import conv1d, conv2d, conv3d, conv_data_backward, conv_weight_backward
 from ruda.ops.cross_entropy import cross_entropy
 from ruda.ops.dropout import dropout, dropout1d, dropout2d, dropout3d
@@ -75,6 +77,8 @@ __all__ = [
     "adaptive_max_pool1d",
     "adaptive_max_pool2d",
     "adaptive_max_pool3d",
+    "attention",
+    "attention_varlen",
     "avg_pool1d",
     "avg_pool2d",
     "avg_pool3d",
@@ -121,6 +125,7 @@ __all__ = [
     "relu",
     "relu6",
     "rms_norm",
+    "scaled_dot_product_attention",
     "selu",
     "sigmoid",
     "silu",

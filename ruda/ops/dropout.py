@@ -11,7 +11,7 @@ from ruda.core.dtypes import INEXACT
 from ruda.core.errors import ArgumentError, DTypeError, ShapeError
 from ruda.core.shapes import Shape
 from ruda.core.spec import Spec
-from ruda.ops.create import ones
+from ruda.ops.create import ones, zeros
 from ruda.ops.generator import chosen
 from ruda.ops.movement import reshape
 from ruda.ops.reference import sampling
@@ -40,7 +40,7 @@ keep_mask = row(
 
 def kept_scale(p: float) -> float:
     """What dropout multiplies kept elements by, so that the expectation stays."""
-    return 1 / (1 - p) if p < 1 else 0.0
+    return 1 / (1 - p)
 
 
 def _masked(x: Any, p: float, seed: Any, draw: Any) -> Any:
@@ -94,6 +94,8 @@ def dropout(
     rate = _probability("dropout", p)
     if not training or rate == 0:
         return input
+    if rate == 1:
+        return where(zeros(input.shape, dtype="bool", device=input.device), input, 0)
     source = chosen(generator, "dropout")
     return _dropout(input, rate, seed_number(source), draw_number(source))
 

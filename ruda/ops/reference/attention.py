@@ -19,6 +19,7 @@ from ruda.ops.reference.windows import Array, row_blocks
 _BLOCK_BYTES = 1 << 18
 
 Window = tuple[int | None, int | None]
+Dropout = tuple[Array, float]
 
 
 def attention(
@@ -31,6 +32,7 @@ def attention(
     scale: float | None = None,
     softcap: float | None = None,
     window: Window | None = None,
+    dropout: Dropout | None = None,
 ) -> tuple[Array, Array]:
     """Attend queries to keys; returns `out` [B, Hq, Sq, Dv] and `lse` [B, Hq, Sq].
 
@@ -38,7 +40,8 @@ def attention(
     key head serves Hq / Hkv query heads. mask (True may attend) and bias broadcast to
     [B, Hq, Sq, Sk]. Causality and `window=(left, right)`, both inclusive and None for unbounded,
     count positions such that the last query stands at the last key. A row that sees no key gives
-    zeros and lse = -inf.
+    zeros and lse = -inf. `dropout` is what to keep, [B, Hq, Sq, Sk], and the factor of what is
+    kept; it acts on the probabilities, not on their sum.
     """
     rules = _Rules.of(q, k, mask, bias, is_causal, scale, softcap, window)
     out = np.zeros((*q.shape[:3], v.shape[3]), q.dtype)
@@ -52,6 +55,7 @@ def attention(
         p -= np.where(seen, top, 0)
         np.exp(p, out=p)
         total = p.sum(axis=-1, keepdims=True)
+        _drop(p, dropout, b, h, rows, keys)
         block = p @ v[b, kv, keys]
         block /= np.where(seen, total, 1)
         out[b, h, rows] = np.where(seen, block, 0)
@@ -73,6 +77,7 @@ def attention_backward(
     softcap: float | None = None,
     window: Window | None = None,
     g_lse: Array | None = None,
+    dropout: Dropout | None = None,
 ) -> tuple[Array, Array, Array, Array | None]:
     """Differentiate `attention`: gradients of q, k, v and bias (None without one).
 
@@ -91,8 +96,11 @@ def attention_backward(
         level = lse[b, h, rows, None]
         p -= np.where(level == -np.inf, 0, level)
         np.exp(p, out=p)
-        dv[b, kv, keys] += p.T @ g[b, h, rows]
         ds = g[b, h, rows] @ v[b, kv, keys].T
+        _drop(ds, dropout, b, h, rows, keys)
+        used = p if dropout is None else p.copy()
+        _drop(used, dropout, b, h, rows, keys)
+        dv[b, kv, keys] += used.T @ g[b, h, rows]
         ds -= delta[b, h, rows, None]
         ds *= p
         if db is not None:
@@ -103,6 +111,14 @@ def attention_backward(
         dq[b, h, rows] = ds @ k[b, kv, keys]
         dk[b, kv, keys] += ds.T @ q[b, h, rows]
     return dq, dk, dv, None if db is None or bias is None else db.reshape(bias.shape)
+
+
+def _drop(p: Array, dropout: Dropout | None, b: int, h: int, rows: slice, keys: slice) -> None:
+    """Scale what is kept and zero the rest, in place."""
+    if dropout is not None:
+        keep, factor = dropout
+        p *= keep[b, h, rows, keys]
+        p *= p.dtype.type(factor)
 
 
 @dataclass(frozen=True)

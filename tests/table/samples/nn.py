@@ -19,9 +19,8 @@ from ruda.core.errors import (
 from ruda.ops.adaptive_pool import adaptive_avg_pool2d
 from ruda.ops.conv import ConvArgumentError, conv1d, conv2d
 from ruda.ops.cross_entropy import cross_entropy
-from ruda.ops.dropout import dropout1d, dropout2d, dropout3d
+from ruda.ops.dropout import dropout, dropout1d, dropout2d, dropout3d
 from ruda.ops.embed import embedding
-from ruda.ops.generator import Generator
 from ruda.ops.loss import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,
@@ -155,7 +154,7 @@ SAMPLES = {
     ],
     "dropout": [
         Sample(((3, 5), 0.4, 7, 2)),
-        Sample(((3, 5), 1.0, 7, 2)),
+        Sample(((0, 5), 0.4, 7, 2)),
     ],
 }
 
@@ -251,9 +250,10 @@ COMPOSED = [
         lambda x, t: cross_entropy(x, t, label_smoothing=0.1, z_loss=0.1),
         ((3, 4), (3, 4)),
     ),
-    Composed("dropout1d", lambda x: dropout1d(x, generator=Generator(3)), ((2, 3, 4),)),
-    Composed("dropout2d", lambda x: dropout2d(x, generator=Generator(3)), ((2, 3, 2, 2),)),
-    Composed("dropout3d", lambda x: dropout3d(x, generator=Generator(3)), ((4, 1, 2, 2),)),
+    Composed("dropout-all", lambda x: dropout(x, 1.0), ((3, 4),)),
+    Composed("dropout1d", lambda x: dropout1d(x, 1.0), ((2, 3, 4),)),
+    Composed("dropout2d", lambda x: dropout2d(x, 1.0), ((2, 3, 2, 2),)),
+    Composed("dropout3d", lambda x: dropout3d(x, 1.0), ((4, 1, 2, 2),)),
     Composed(
         "conv2d-bias",
         lambda x, w, b: conv2d(x, w, b, stride=2, padding="valid"),

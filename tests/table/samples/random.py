@@ -7,7 +7,7 @@ import numpy as np
 import ruda
 from ruda.core.devices import Device
 from ruda.core.errors import ArgumentError, DTypeError, GradientError, ShapeError, StrategyError
-from tests.table.sample import Bad, Composed, Sample
+from tests.table.sample import Bad, Sample
 
 CPU = Device("cpu")
 R = ruda.random
@@ -76,17 +76,4 @@ BAD = [
     Bad(lambda: R.Generator(0, engine="mt19937"), ArgumentError, "unknown engine"),
     Bad(lambda: R.Generator(0).load_state_dict({"seed": 1}), ArgumentError, "load_state_dict"),
     Bad(lambda: R.Generator(0).jump(-1), ArgumentError, "streams is negative"),
-]
-
-COMPOSED = [
-    Composed(
-        "normal-tensors",
-        lambda mean, std: R.normal((4, 3), mean, std, generator=R.Generator(5)),
-        ((3,), (4, 1)),
-    ),
-    Composed(
-        "uniform-tensors",
-        lambda low, high: R.uniform(None, low, high, generator=R.Generator(5)),
-        ((3,), (4, 1)),
-    ),
 ]
