@@ -19,6 +19,7 @@ from ruda.nn.activation import (
     Softplus,
     Tanh,
 )
+from ruda.nn.attention import MultiHeadAttention
 from ruda.nn.containers import ModuleDict, ModuleList, Sequential
 from ruda.nn.conv import Conv1d, Conv2d, Conv3d
 from ruda.nn.dropout import Dropout, Dropout1d, Dropout2d, Dropout3d

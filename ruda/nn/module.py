@@ -13,6 +13,7 @@ from ruda.ops.create import asarray
 from ruda.tensor.tensor import RudaTensor
 
 Hook = Callable[..., Any]
+_DELETED = object()
 
 
 class StateDictError(RudaError, KeyError):
@@ -34,14 +35,15 @@ class Module:
     [1.0, 2.0, 3.0]
     """
 
+    # Compiled steps compare this number instead of walking the module's attributes.
+    _ruda_version = 0
+
     training: bool
     _parameters: dict[str, RudaTensor | None]
     _buffers: dict[str, RudaTensor | None]
     _modules: dict[str, Module | None]
 
     def __init__(self) -> None:
-        # Compiled steps compare this number instead of walking the module's attributes.
-        vars(self)["_ruda_version"] = 0
         for name in ("_parameters", "_buffers", "_modules"):
             vars(self)[name] = {}
         vars(self)["_transient"] = set()
@@ -72,7 +74,6 @@ class Module:
             what = "an attribute is set before the base class is ready"
             raise ArgumentError(type(self).__name__, what, name, hint="super().__init__() first")
         state_changed(self, name, value)
-        self.changed()
         if is_parameter(value) or isinstance(value, Module):
             self._forget(name)
             (self._modules if isinstance(value, Module) else self._parameters)[name] = value  # type: ignore[index]
@@ -113,8 +114,7 @@ class Module:
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
     def __delattr__(self, name: str) -> None:
-        state_changed(self, name, None)
-        self.changed()
+        state_changed(self, name, _DELETED)
         self._forget(name)
 
     def __dir__(self) -> list[str]:
@@ -126,26 +126,22 @@ class Module:
             if parameter is not None:
                 mark(parameter)
 
-    def changed(self) -> None:
-        """Tell compiled steps that something other than values changed."""
-        vars(self)["_ruda_version"] += 1
-
     def register_buffer(self, name: str, value: RudaTensor | None, persistent: bool = True) -> None:
         """Keep ``value`` with the module, moved and (if ``persistent``) saved with it."""
         if value is not None and not isinstance(value, RudaTensor):
             raise DTypeError("register_buffer", "not a tensor", type(value).__name__)
+        state_changed(self, name, value)
         self._forget(name)
         self._buffers[name] = value
         if not persistent:
             self._transient.add(name)
-        self.changed()
 
     def register_parameter(self, name: str, value: RudaTensor | None) -> None:
         """The same as setting the attribute; None keeps the name without a parameter."""
         if value is None:
+            state_changed(self, name, _DELETED)
             self._forget(name)
             self._parameters[name] = None
-            self.changed()
         else:
             setattr(self, name, value)
 
@@ -159,12 +155,12 @@ class Module:
 
     def _hooked(self, hooks: dict[object, Hook], hook: Hook) -> Callable[[], None]:
         key = object()
+        state_changed(self, "hooks", hook)
         hooks[key] = hook
-        self.changed()
 
         def remove() -> None:
+            state_changed(self, "hooks", _DELETED)
             hooks.pop(key, None)
-            self.changed()
 
         return remove
 
@@ -244,8 +240,6 @@ class Module:
         with no_grad():
             for name, value in values.items():
                 own[name].assign(value.to(own[name].device).astype(own[name].dtype))  # type: ignore[attr-defined]
-        for module in self.modules():
-            module.changed()
         return missing, unexpected
 
     def train(self, mode: bool = True) -> Self:
@@ -260,10 +254,11 @@ class Module:
 
     def requires_grad_(self, value: bool = True) -> Self:
         """Train all parameters below, or freeze them."""
-        for parameter in self.parameters():
-            parameter.requires_grad_(value)
         for module in self.modules():
-            module.changed()
+            for name, parameter in module._parameters.items():
+                if parameter is not None and parameter.requires_grad != value:
+                    state_changed(module, name, value)
+                    parameter.requires_grad_(value)
         return self
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -292,9 +287,12 @@ class Module:
         for module in self.modules():
             for group in (module._parameters, module._buffers):
                 for name, value in group.items():
-                    if value is not None:
-                        group[name] = _converted(value, dtype, device, converted)
-            module.changed()
+                    if value is None:
+                        continue
+                    found = _converted(value, dtype, device, converted)
+                    if found is not value:
+                        state_changed(module, name, found)
+                        group[name] = found
         return self
 
     def extra_repr(self) -> str:

@@ -13,7 +13,7 @@ from ruda.core.dtypes import float32, float64, int64
 from ruda.core.errors import ArgumentError, DeviceError, DTypeError, RudaError, ShapeError
 from ruda.core.mode import no_grad, state_changed
 from ruda.nn.module import clear_grad
-from ruda.ops.create import asarray, full, zeros
+from ruda.ops.create import asarray, zeros
 from ruda.tensor.tensor import RudaTensor
 
 State = dict[str, RudaTensor]
@@ -34,7 +34,8 @@ class Group(dict[str, Any]):
             with no_grad():
                 rate.assign(value)
             return
-        state_changed(self, name, value)
+        if self.get(name, self) is not value:
+            state_changed(self, name, value)
         super().__setitem__(name, value)
 
     def update(self, *others: Any, **settings: Any) -> None:
@@ -56,7 +57,8 @@ class Optimizer:
     def __init__(self, params: Iterable[Any], defaults: dict[str, Any], master: bool) -> None:
         self.defaults = defaults
         self.master = master
-        self.state: dict[RudaTensor, State] = {}
+        # In tuples, because compiled steps compare lists and dicts item by item at each call.
+        self._state: dict[RudaTensor, tuple[tuple[str, RudaTensor], ...]] = {}
         self.param_groups: list[Group] = []
         groups = list(params)
         if not groups:
@@ -88,6 +90,11 @@ class Optimizer:
         """The learning rate of the first group, a 0-d tensor; setting it sets that of all."""
         return self.param_groups[0]["lr"]  # type: ignore[no-any-return]
 
+    @property
+    def state(self) -> dict[RudaTensor, State]:
+        """The state tensors of each parameter, by name."""
+        return {p: dict(pairs) for p, pairs in self._state.items()}
+
     def add_param_group(self, group: Mapping[str, Any]) -> None:
         """Optimize more parameters: ``group["params"]`` with the other settings of ``group``."""
         name = type(self).__name__
@@ -96,21 +103,20 @@ class Optimizer:
             got = f"unknown {sorted(unknown)}" if unknown else "no params"
             raise ArgumentError(name, "not a parameter group", got, sorted(self.defaults))
         given = group["params"]
-        params = [given] if isinstance(given, RudaTensor) else list(given)
+        params = (given,) if isinstance(given, RudaTensor) else tuple(given)
         self._check(params)
         settings = self.defaults | {k: v for k, v in group.items() if k != "params"}
         self._check_settings(settings)
         where = params[0].device if params else None
-        rate = full((), asarray(settings["lr"]).item(), dtype=float64, device=where)
+        rate = asarray(settings["lr"], dtype=float64, device=where, copy=True)
         made = Group(settings | {"params": params, "lr": rate})
         with no_grad():
             for p in params:
-                self.state[p] = self._state_of(p, made)
-        self.param_groups.append(made)
-        state_changed(self, "param_groups", self.param_groups)
+                self._state[p] = tuple(self._state_of(p, made).items())
+        self.param_groups = [*self.param_groups, made]
 
     def _check(self, params: Sequence[Any]) -> None:
-        name, seen = type(self).__name__, set(self.state)
+        name, seen = type(self).__name__, set(self._state)
         for p in params:
             if not isinstance(p, RudaTensor):
                 hint = "module.parameters()"
@@ -151,7 +157,7 @@ class Optimizer:
         grad = p.grad
         if grad is None:
             return
-        state = self.state[p]
+        state = dict(self._state[p])
         master = state.get("master")
         self._updated(p if master is None else master, grad, state, group)
         if master is not None:
@@ -182,7 +188,7 @@ class Optimizer:
             for group in self.param_groups
         ]
         state = {
-            numbers[id(p)]: {name: value.detach() for name, value in self.state[p].items()}
+            numbers[id(p)]: {name: value.detach() for name, value in self._state[p]}
             for p in self._parameters()
         }
         return {"state": state, "param_groups": groups}
@@ -214,7 +220,7 @@ class Optimizer:
         for group, settings in zip(self.param_groups, groups, strict=True):
             known = {k: v for k, v in settings.items() if k in self.defaults and k != "lr"}
             group.update(known)
-            group["lr"] = asarray(settings["lr"]).to(group["lr"].device)
+            group["lr"] = asarray(settings["lr"], dtype=float64, device=group["lr"].device)
 
     def _changes(
         self, p: RudaTensor, number: Any, given: Mapping[str, Any]
@@ -222,7 +228,7 @@ class Optimizer:
         """What to assign to the state of ``p``, numbered ``number``, so that it is ``given``."""
         initial = {"step": 1 if given else 0, "master": p}
         changes: list[tuple[RudaTensor, Any]] = []
-        for name, target in self.state[p].items():
+        for name, target in self._state[p]:
             found = given.get(name, initial.get(name, None if given else 0))
             if found is None:
                 got = f"parameter {number} with {sorted(given)}"

@@ -111,7 +111,7 @@ class Schedule:
             got, own = len(saved["initial"]), len(self.initial)
             raise OptimizerStateError("load_state_dict", "the groups do not match", got, own)
         with no_grad():
-            self.count.assign(asarray(saved["step"]).to(self.count.device))
+            self.count.assign(asarray(saved["step"], device=self.count.device))
             for rate, value in zip(self.initial, saved["initial"], strict=True):
-                rate.assign(asarray(value).to(rate.device))
+                rate.assign(asarray(value, dtype=float64, device=rate.device))
             self._apply()
