@@ -94,7 +94,7 @@ def _shown(
     """The view ``slice`` makes, without the detours of the general entry."""
     mode = MODE.get()
     if mode.special:
-        return slice_view(x, starts, lengths, steps, dropped)
+        return slice_view(x, Vector(starts), lengths, steps, dropped)
     spec = x.spec
     by_value = _starts_spec.get(spec.client)
     if by_value is None:
@@ -105,7 +105,7 @@ def _shown(
     out = wrap(plan.out, handle)
     register_view(x, out)
     if x.node is not None and mode.grad and plan.records:
-        out.node = record(plan, (x.handle, starts), (x.node, None), handle)
+        out.node = record(plan, (x.handle, Vector(starts)), (x.node, None), handle)
     return out
 
 
@@ -146,7 +146,7 @@ def _basic(op: str, shape: Shape, entries: Any) -> tuple[Any, ...] | None:
         axis += 1
     if last != axis:
         starts, lengths, steps = starts[:last], lengths[:last], steps[:last]
-    return Vector(starts), tuple(lengths), tuple(steps), tuple(dropped), fresh
+    return tuple(starts), tuple(lengths), tuple(steps), tuple(dropped), fresh
 
 
 def _plain(op: str, shape: Shape, entry: Any, entries: Any) -> list[Any] | None:

@@ -72,11 +72,18 @@ def _expanded(op: Any, specs: Specs, shape: Shape) -> Any:
     return shape, broadcast_strides("broadcast_to", specs[0].shape, specs[0].strides, shape)
 
 
+def _repeated(x: Any, shape: Shape) -> Any:
+    out = np.broadcast_to(x, shape)
+    # NumPy hands it out read-only; ruda itself refuses to write where memory repeats.
+    out.flags.writeable = x.flags.writeable
+    return out
+
+
 _expand = view(
     "expand",
     "shape",
     _expanded,
-    lambda x, shape: np.broadcast_to(x, shape),
+    _repeated,
     (lambda g: g,),
     "``x`` repeated along axes of length 1 and new leading ones, without a copy.",
 )

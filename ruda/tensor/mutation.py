@@ -7,10 +7,16 @@ same base is shown again from it, so gradients are those of the values that are 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from ruda.core.dtypes import promote
-from ruda.core.errors import DeviceError, DTypeError, GradientError, ShapeError
+from ruda.core.dtypes import DType, iinfo, promote
+from ruda.core.errors import (
+    DeviceError,
+    DTypeError,
+    GradientError,
+    IntegerRangeError,
+    ShapeError,
+)
 from ruda.core.mode import MODE
 from ruda.core.shapes import broadcast_strides, repeats_memory
 from ruda.core.spec import Spec, spec_of, weak_spec
@@ -61,8 +67,10 @@ def update(target: RudaTensor, op: Op, value: Any, places: RudaTensor, attrs: An
     if None in operands:
         got, wanted = type(value).__name__, "a tensor, array or scalar"
         raise DTypeError(op.name, "not a value", got, wanted)
-    specs, handles, nodes = zip(*operands, strict=True)  # type: ignore[arg-type]
+    specs, handles, nodes = zip(*operands, strict=True)
     plan = op.lookup(specs, attrs)
+    if specs[1].weak:
+        _check_range(op.name, handles[1], target.spec.dtype)
     changed = None
     if mode.grad:
         tracked = any(n is not None for n in nodes)
@@ -84,7 +92,7 @@ def update_all(
     plain = not (mode.grad or mode.tracer or mode.recorder)
     operands = [operand(op.name, v, targets[0].spec.client) for v in values] if plain else [None]
     if None not in operands:
-        specs, handles, _ = zip(*operands, strict=True)  # type: ignore[arg-type]
+        specs, handles, _ = zip(*operands, strict=True)
         plan = op.lookup(specs, attrs)
         if all(t.spec is spec for t, spec in zip(targets, plan.out, strict=True)):
             targets[0].spec.client.update_all(plan, handles, [t.handle for t in targets])
@@ -101,6 +109,15 @@ def _set_nodes(nodes: list[tuple[RudaTensor, Node]] | None, tracer: Any) -> None
             tensor.node = node
         else:
             tracer.set_node(tensor, node)
+
+
+def _check_range(op: str, value: Any, dtype: DType) -> None:
+    """Raise unless an integer scalar fits ``dtype``."""
+    if value.__class__ is int and dtype.is_integer:
+        limits = iinfo(dtype)
+        if not limits.min <= value <= limits.max:
+            expected = f"{limits.min} to {limits.max}"
+            raise IntegerRangeError(op, f"does not fit {dtype}", value, expected)
 
 
 def _check_distinct(spec: Spec) -> None:
@@ -128,6 +145,7 @@ def _fitting(target: RudaTensor, value: Any) -> RudaTensor:
     broadcast_strides("assign", given.shape, given.strides, spec.shape)
     fitted = wrap(given, handle, node)
     if given.weak:
+        _check_range("assign", handle, spec.dtype)
         return OPS["full"].call(handle, (), spec.dtype, spec.client.device)  # type: ignore[no-any-return]
     if given.dtype is not spec.dtype:
         promote(given.dtype, spec.dtype)
@@ -141,32 +159,83 @@ def _recording(target: RudaTensor, value: RudaTensor) -> list[tuple[RudaTensor, 
     Raises before anything is written.
     """
     owner, views = owner_of(target), family(target)
-    for tensor in (target, owner):
-        if tensor is not None and tensor.node.__class__ is Leaf:
+    for tensor in (target, owner, *views):
+        if tensor is not None and tensor.node.__class__ is Leaf and _overlap(tensor, target):
             what = "a leaf that requires grad is changed in place"
             hint = "ruda.no_grad() around the update, or a copy of the leaf"
             raise GradientError("assign", what, got=tensor.spec, hint=hint)
     base = target if owner is None else owner
     if value.node is None and base.node is None and all(v.node is None for v in views):
         return None
-    if owner is None:
-        views = _lone_view(target, views)
-    if views and not base.spec.contiguous:
-        hint = "base.contiguous() before taking views"
-        raise GradientError("assign", "a tracked view of a strided base", base.spec, hint=hint)
-    whole = _assign_node(base, target, value)
-    return [(base, whole), *((view, _view_node(base, view, whole)) for view in views)]
+    views = [v for v in views if v.node.__class__ is not Leaf]
+    if owner is None and any(v is not target and _overlap(v, target) for v in views):
+        base, views = _buried(target, views)
+    elif owner is None:
+        views = []
+    # Alone, a base of any strides counts as row-major: nobody sees where its elements lie.
+    plain = base.spec.contiguous or not views
+    memory = _Memory(_dense(base), _offset(base), base.node) if plain else _memory(base)
+    whole = _assign_node(memory, target, value, covers=plain and target is base)
+    own = whole if plain else _view_node(memory, base, whole)
+    return [(base, own), *((view, _view_node(memory, view, whole)) for view in views)]
 
 
-def _lone_view(target: RudaTensor, views: list[RudaTensor]) -> list[RudaTensor]:
-    """A view whose base is gone stands for itself; a live sibling that overlaps it cannot."""
-    low, high = _extent(target)
-    for other in views:
-        start, stop = _extent(other)
-        if other is not target and start < high and low < stop:
-            what = "an overlapping view is live and their common base is gone"
-            raise GradientError("assign", what, other.spec, hint="keeping the base in a variable")
-    return []
+class _Memory(NamedTuple):
+    """A row-major tensor that a base is, or lies in: spec, where it starts in the root, node."""
+
+    spec: Spec
+    start: int
+    node: Any
+
+
+def _dense(tensor: RudaTensor) -> Spec:
+    return spec_of(tensor.spec.client, tensor.shape, tensor.dtype)
+
+
+def _memory(base: RudaTensor) -> _Memory:
+    """The stretch of memory that ``base`` is a view of, with the history of its elements."""
+    low, high = _extent(base)
+    empty = _Memory(spec_of(base.spec.client, (high - low,), base.dtype), low, None)
+    return empty._replace(node=None if base.node is None else _assign_node(empty, base, base))
+
+
+def _buried(target: RudaTensor, views: list[RudaTensor]) -> tuple[RudaTensor, list[RudaTensor]]:
+    """What stands for the base of live views when the base itself is gone, and the views of it.
+
+    Their common history is where the history of each of them leads through views alone. A view
+    with a history of its own since then, because it was changed while it stood alone, is the base
+    of the views taken from it.
+    """
+    spec, node = _origin(target)
+    kin = [view for view in views if _origin(view)[1] is node]
+    if node.__class__ is Leaf:
+        what = "a leaf that requires grad is changed in place"
+        raise GradientError("assign", what, spec, hint="a copy of the leaf")
+    if not any(_overlap(v, target) for v in views if _origin(v)[1] is not node):
+        root = target.handle.root
+        whole = target.spec.client.base(root)
+        if node is None or spec is whole:
+            return wrap(whole if node is None else spec, root, node), kin
+        for view in kin:
+            if view.node is node:
+                return view, [v for v in kin if v is not view]
+    what = "an overlapping view is live and their common base is gone"
+    raise GradientError("assign", what, target.spec, hint="keeping the base in a variable")
+
+
+def _origin(view: RudaTensor) -> tuple[Spec, Any]:
+    """Spec and node of the tensor that ``view`` was made from through views alone."""
+    spec, node = view.spec, view.node
+    while node.__class__ is Node and node.plan.shares:
+        spec, node = node.plan.specs[0], node.x
+    return spec, node
+
+
+def _overlap(a: RudaTensor, b: RudaTensor) -> bool:
+    """Whether two tensors over one base may touch the same elements."""
+    low, high = _extent(a)
+    start, stop = _extent(b)
+    return start < high and low < stop
 
 
 def _extent(tensor: RudaTensor) -> tuple[int, int]:
@@ -180,26 +249,25 @@ def _offset(tensor: RudaTensor) -> int:
     return 0 if tensor.handle.root is None else tensor.handle.offset
 
 
-def _assign_node(base: RudaTensor, target: RudaTensor, value: RudaTensor) -> Node:
-    """The node of ``assign_view(base, value, offset; shape, strides)``, without running it."""
-    client = target.spec.client
-    dense = spec_of(client, base.shape, base.dtype)
-    strides = dense.strides if target is base else target.strides
-    specs = (dense, value.spec, weak_spec(client, "int"))
+def _assign_node(
+    memory: _Memory, target: RudaTensor, value: RudaTensor, *, covers: bool = False
+) -> Node:
+    """The node of ``assign_view(memory, value, offset; shape, strides)``, without running it."""
+    strides = _dense(target).strides if covers else target.strides
     node = Node()
+    specs = (memory.spec, value.spec, weak_spec(target.spec.client, "int"))
     node.plan = OPS["assign_view"].lookup(specs, (target.shape, strides))
     # A change of everything leaves nothing of what was there.
-    node.x = None if target is base else base.node
+    node.x = None if covers else memory.node
     node.y, node.z = value.node, None
-    node.sz, node.vz = _offset(target) - _offset(base), None
+    node.sz, node.vz = 0 if covers else _offset(target) - memory.start, None
     return node
 
 
-def _view_node(base: RudaTensor, view: RudaTensor, whole: Node) -> Node:
-    client = view.spec.client
-    specs = (spec_of(client, base.shape, base.dtype), weak_spec(client, "int"))
+def _view_node(memory: _Memory, view: RudaTensor, whole: Node) -> Node:
+    specs = (memory.spec, weak_spec(view.spec.client, "int"))
     node = Node()
     node.plan = OPS["as_strided"].lookup(specs, (view.shape, view.strides))
     node.x, node.y = whole, None
-    node.sy, node.vy = _offset(view) - _offset(base), None
+    node.sy, node.vy = _offset(view) - memory.start, None
     return node

@@ -17,7 +17,8 @@ from ruda.core.errors import (
     IndexRangeError,
     ShapeError,
 )
-from tests.table.sample import Bad, Composed, Sample, Vector
+from ruda.tensor.operands import Vector
+from tests.table.sample import Bad, Composed, Sample
 
 CPU = Device("cpu")
 ROWS = np.array([3, 0, -1, 3])
