@@ -9,6 +9,7 @@ from ruda.core.dtypes import bool_ as bool
 from ruda.core.errors import ArgumentError, AxisError, CaptureError, DeviceError, DTypeError, GradientError, IndexRangeError, IntegerRangeError, LinAlgError, RudaError, ShapeError, StoreError, StrategyError, VersionError
 from ruda.core.mode import autocast, enable_grad, inference_mode, is_grad_enabled, no_grad
 from ruda.core.precision import explain_precision, precision
+from ruda.namespace import __array_namespace_info__
 from ruda.ops.activation import celu, elu, gelu, glu, hardshrink, hardsigmoid, hardswish, hardtanh, leaky_relu, mish, prelu, relu, relu6, selu, silu, softplus, softshrink, softsign, swiglu, tanhshrink, threshold
 from ruda.ops.arith import abs, absolute, add, copysign, divide, floor_divide, hypot, maximum, minimum, multiply, negative, nextafter, positive, pow, reciprocal, remainder, rsqrt, sign, sqrt, square, subtract
 from ruda.ops.bitwise import bitwise_and, bitwise_invert, bitwise_left_shift, bitwise_or, bitwise_right_shift, bitwise_xor
@@ -50,6 +51,7 @@ from ruda import random
 from ruda import store
 from ruda import testing
 from ruda.autodiff.checkpoint import checkpoint
+from ruda.fusion.api import compile
 from ruda.autodiff.custom import custom_op
 from ruda.autodiff.api import grad
 from ruda.autodiff.api import gradients
@@ -62,7 +64,12 @@ from ruda.autodiff.api import vjp
 from ruda.ops.create import tensor
 
 Tensor = RudaTensor
+newaxis: None
 __array_api_version__: str
+e: float
+inf: float
+nan: float
+pi: float
 
 __all__ = [
     "ArgumentError",
@@ -84,6 +91,7 @@ __all__ = [
     "Tensor",
     "VersionError",
     "__array_api_version__",
+    "__array_namespace_info__",
     "abs",
     "absolute",
     "acos",
@@ -123,6 +131,7 @@ __all__ = [
     "checkpoint",
     "chunk",
     "clip",
+    "compile",
     "complex128",
     "complex64",
     "concat",
@@ -148,6 +157,7 @@ __all__ = [
     "diff",
     "digamma",
     "divide",
+    "e",
     "einsum",
     "elu",
     "empty",
@@ -197,6 +207,7 @@ __all__ = [
     "imag",
     "index_add",
     "index_put",
+    "inf",
     "inference_mode",
     "int16",
     "int32",
@@ -241,7 +252,9 @@ __all__ = [
     "mish",
     "moveaxis",
     "multiply",
+    "nan",
     "negative",
+    "newaxis",
     "nextafter",
     "nn",
     "no_grad",
@@ -255,6 +268,7 @@ __all__ = [
     "pad",
     "permute",
     "permute_dims",
+    "pi",
     "polygamma",
     "positive",
     "pow",
