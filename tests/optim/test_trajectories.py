@@ -102,8 +102,8 @@ def test_float32_stays_beside_pytorch(name: str, setup: Any) -> None:
     # A loss goes through about ten sums of up to 150 terms: 32 roundings of 2^-24 by their roots.
     np.testing.assert_allclose(got, expected, rtol=32 * 2**-24, atol=0)
     if setup is adamw:
-        # Adam divides a gradient by its size. Where the exact one is zero (a bias before batch norm,
-        # that of the keys) the direction is a rounding error: these parameters have no value to meet.
+        # Adam divides a gradient by its size. Where the exact one is zero (a bias before batch
+        # norm, that of the keys) the direction is rounding, and there is no value to meet.
         return
     theirs = other.state_dict()
     for key, value in own.state_dict().items():
