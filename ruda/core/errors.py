@@ -45,6 +45,10 @@ class AxisError(ShapeError, IndexError):
     """An axis that is out of range or named twice."""
 
 
+class MaskError(ShapeError, IndexError):
+    """A boolean mask whose shape does not fit the axes it selects from."""
+
+
 class DTypeError(RudaError, TypeError):
     """A dtype, or the type of a Python value, that an operator does not take."""
 

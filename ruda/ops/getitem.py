@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ruda.core.dtypes import int64
-from ruda.core.errors import ArgumentError, DeviceError, DTypeError, IndexRangeError, ShapeError
+from ruda.core.errors import ArgumentError, DTypeError, DeviceError, IndexRangeError, MaskError
 from ruda.core.mode import MODE
 from ruda.core.shapes import Shape, broadcast_shapes
 from ruda.core.spec import Spec, weak_spec
@@ -254,9 +254,14 @@ def _alone(op: str, x: RudaTensor, key: Any) -> tuple[Shape, RudaTensor] | None:
 
 def _check_mask(op: str, x: RudaTensor, mask: RudaTensor, axis: int) -> None:
     shape = x.spec.shape[axis : axis + mask.spec.ndim]
-    if mask.spec.shape != shape:
+    fits = len(shape) == mask.spec.ndim and all(
+        # An axis of length 0 selects nothing and fits every axis, by NumPy and the Array API.
+        m in (n, 0)
+        for m, n in zip(mask.spec.shape, shape, strict=True)
+    )
+    if not fits:
         got = f"{mask.spec.shape} for axes {axis} on of {x.spec.shape}"
-        raise ShapeError(op, "the mask does not fit", got, shape)
+        raise MaskError(op, "the mask does not fit", got, shape)
 
 
 def _host(entry: Any, x: RudaTensor) -> Any:

@@ -16,6 +16,8 @@ def expm1(x: Any) -> Any:
     if out.dtype.kind == "c":
         odd = ~np.isfinite(x)
         out[odd] = np.exp(np.asarray(x)[odd]) - 1
+        # At either zero the real part is +0.
+        out.real[np.asarray(x) == 0] = 0.0
     return out
 
 
