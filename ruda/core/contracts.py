@@ -53,7 +53,7 @@ class Client(Protocol):
         ...
 
     def write(self, spec: Spec, handle: Any, value_spec: Spec, value: Any) -> None:
-        """Overwrite the elements that ``spec`` shows of ``handle`` with those of ``value``."""
+        """Overwrite what ``spec`` shows of ``handle`` with ``value``; a weak one is the scalar."""
         ...
 
     def update(self, plan: Any, handles: Sequence[Any]) -> None:

@@ -129,6 +129,8 @@ def _check_distinct(spec: Spec) -> None:
 def _fitting(target: RudaTensor, value: Any) -> RudaTensor:
     """``value`` as a tensor of the target's dtype whose shape broadcasts to the target's."""
     spec = target.spec
+    if value.__class__ is RudaTensor and value.spec is spec and spec.contiguous:
+        return value  # type: ignore[no-any-return]
     found = operand("assign", value, spec.client)
     if found is None:
         raise DTypeError("assign", "not a value", type(value).__name__, "a tensor, array or scalar")
@@ -146,7 +148,9 @@ def _fitting(target: RudaTensor, value: Any) -> RudaTensor:
     fitted = wrap(given, handle, node)
     if given.weak:
         _check_range("assign", handle, spec.dtype)
-        return OPS["full"].call(handle, (), spec.dtype, spec.client.device)  # type: ignore[no-any-return]
+        if MODE.get().tracer is not None:
+            return OPS["full"].call(handle, (), spec.dtype, spec.client.device)  # type: ignore[no-any-return]
+        return fitted
     if given.dtype is not spec.dtype:
         promote(given.dtype, spec.dtype)
         return fitted.astype(spec.dtype)

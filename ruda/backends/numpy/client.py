@@ -95,7 +95,7 @@ class NumpyClient:
     def write(self, spec: Spec, handle: Any, value_spec: Spec, value: Any) -> None:
         """Copy ``value``, broadcast, into what ``handle`` shows; overlapping memory is fine."""
         _check_writeable(handle.array, spec)
-        np.copyto(handle.array, value.array)
+        handle.array[...] = value if value_spec.weak else value.array
 
     def update(self, plan: Any, handles: Sequence[Any]) -> None:
         """Run ``plan`` so that its first operand takes the place of the output."""
@@ -129,7 +129,8 @@ class NumpyClient:
     def writes(self, changes: Sequence[tuple[Any, Any, int]]) -> list[tuple[Any, ...]]:
         """Calls of C functions that store each value and count its target's version up."""
         for target, _, _ in changes:
-            _check_writeable(target.array, self.base(target))
+            if not target.array.flags.writeable:
+                _check_writeable(target.array, self.base(target))
         calls: list[tuple[Any, ...]] = []
         for target, value, count in changes:
             calls.append((_store, target.array, ..., value.array))
