@@ -157,7 +157,7 @@ def _cross_entropy_backward(
     z_loss: float,
 ) -> RudaTensor:
     """Gradient of the loss of each example in its logits."""
-    classes = logits.shape[axis]
+    dy, lse, classes = wide(dy), wide(lse), logits.shape[axis]
     hot = _hot(target, classes, axis)
     own, each = _class_weights(weight, hot, axis)
     spread = label_smoothing / classes

@@ -19,8 +19,9 @@ DRAWS = 1 << philox.DRAW_BITS
 SEEDS = 1 << philox.SEED_BITS
 JUMP = 1 << 40
 
-# Words under this attempt make seeds of other generators: no operator is ever refused so often.
-_SEEDING = (1 << philox.ATTEMPT_BITS) - 1
+# Words under these attempts make seeds of other generators: no operator is refused so often.
+_SPLITTING = (1 << philox.ATTEMPT_BITS) - 1
+_LABELLING = _SPLITTING - 1
 
 
 class Generator:
@@ -46,7 +47,7 @@ class Generator:
         _check_engine(engine)
         self._seed = _word(seed, "seed")
         for label in labels:
-            self._seed = _derived(self._seed, _word(label, "label"), 1)[0]
+            self._seed = _derived(self._seed, _word(label, "label"), 1, _LABELLING)[0]
         self._draw = 0
         self._lock = threading.Lock()
 
@@ -101,7 +102,8 @@ class Generator:
         number = index(count, "Generator.split", "count")
         if number < 0:
             raise ArgumentError("Generator.split", "count is negative", count)
-        return [Generator(seed) for seed in _derived(self._seed, self.advance(), number)]
+        seeds = _derived(self._seed, self.advance(), number, _SPLITTING)
+        return [Generator(seed) for seed in seeds]
 
     def jump(self, streams: int = 1) -> Generator:
         """A generator of the same seed, ``streams`` times 2**40 draws further on.
@@ -146,9 +148,9 @@ def _word(value: Any, name: str) -> int:
     return number
 
 
-def _derived(seed: int, draw: int, count: int) -> list[int]:
+def _derived(seed: int, draw: int, count: int, attempt: int) -> list[int]:
     """``count`` seeds from a part of the counter that no random operator reads."""
-    words = philox.words(seed, draw, 2 * count, _SEEDING).tolist()
+    words = philox.words(seed, draw, 2 * count, attempt).tolist()
     return [low | high << 32 for low, high in zip(words[::2], words[1::2], strict=True)]
 
 

@@ -78,12 +78,12 @@ def attention_backward(
     """Gradients of q, k, v and the bias, from probabilities computed anew."""
     heads = k.shape[1]
     s, slope = _scores(q, k, mask, bias, is_causal, scale, softcap, window)
-    level = expand_dims(where(equal(lse, -INFINITY), 0, lse), -1)
+    level = expand_dims(where(equal(lse, -INFINITY), 0, wide(lse)), -1)
     p = exp(s - level)
     g = zeros(out.shape, dtype=s.dtype, device=q.device) if dy is None else wide(dy)
     delta = sum(g * wide(out), axis=-1, keepdims=True)
     if dlse is not None:
-        delta = delta - expand_dims(dlse, -1)
+        delta = delta - expand_dims(wide(dlse), -1)
     dp = _ungrouped(matmul(_grouped(g, heads), expand_dims(matrix_transpose(wide(v)), 2)))
     ds = p * (_dropped(dp, dropout_p, seed, draw) - delta)
     used = _dropped(p, dropout_p, seed, draw)

@@ -89,7 +89,7 @@ def _standard_norm_backward(
     affine: Shape,
 ) -> Any:
     """Gradients of ``standard_norm``: of the input, and of weight and bias of shape ``affine``."""
-    g, rstd = wide(dy), rsqrt(var + eps)
+    g, rstd = wide(dy), rsqrt(wide(var) + eps)
     z = (wide(x) - mean) * rstd
     u = g if weight is None else g * wide(weight)
     centred = u - mean_of(u, axis=axes, keepdims=True)
@@ -170,13 +170,14 @@ def batch_norm(
     weight: RudaTensor | None = None,
     bias: RudaTensor | None = None,
     training: bool = False,
-    momentum: float = 0.1,
+    momentum: Any = 0.1,
     eps: float = 1e-5,
 ) -> RudaTensor:
     """Standardise ``input [N, C, *S]`` per channel, then scale and shift by ``weight``, ``bias``.
 
     While ``training`` by the statistics of the batch, which also move the running ones in place:
-    ``running += momentum * (batch - running)``, with the unbiased variance. Otherwise by the
+    ``running += momentum * (batch - running)``, with the unbiased variance; a momentum that is a
+    0-d tensor may change from step to step. Otherwise by the
     running statistics. All parameters are ``[C]``; dtypes as ``layer_norm``. Ioffe and Szegedy,
     "Batch Normalization", 2015.
 
@@ -214,12 +215,13 @@ def _by_running(
     return rounded(y, x)
 
 
-def _move(name: str, running: Any, batch: RudaTensor, momentum: float, factor: float = 1.0) -> None:
+def _move(name: str, running: Any, batch: RudaTensor, momentum: Any, factor: float = 1.0) -> None:
     """``running += momentum * (factor * batch - running)`` in place, off the tape."""
     if running is None:
         return
-    number = as_scalar(momentum)
-    if number is None or isinstance(number, complex) or not 0 <= number <= 1:
+    tensor = momentum.__class__ is RudaTensor
+    number: Any = momentum if tensor else as_scalar(momentum)
+    if number is None or isinstance(number, complex) or not (tensor or 0 <= number <= 1):
         raise NormalizationArgumentError(name, "momentum is not allowed", momentum, "0 to 1")
     with no_grad():
         found = reshape(batch, running.shape) * (factor * number)

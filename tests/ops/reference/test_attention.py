@@ -21,6 +21,7 @@ class Case(NamedTuple):
     options: dict[str, Any]
     mask: tuple[int, ...] | None = None
     bias: tuple[int, ...] | None = None
+    keeps: float | None = None
 
 
 CASES = {
@@ -39,6 +40,7 @@ CASES = {
     "bias per head": Case((2, 4, 4, 3), 2, 5, 3, {"softcap": 1.5}, bias=(4, 1, 1)),
     "bias per query": Case((2, 2, 4, 3), 2, 5, 3, {}, mask=(4, 5), bias=(2, 1, 4, 1)),
     "bias per key": Case((2, 2, 4, 3), 2, 5, 3, {"is_causal": True}, bias=(5,)),
+    "dropout": Case((2, 4, 4, 3), 2, 5, 3, {"is_causal": True}, bias=(4, 5), keeps=0.6),
     "no key": Case((2, 2, 4, 3), 2, 0, 3, {}),
     "no query": Case((2, 2, 0, 3), 2, 4, 3, {"is_causal": True}),
     "no batch": Case((0, 2, 3, 3), 2, 4, 3, {}),
@@ -57,6 +59,8 @@ def draw(case: Case) -> tuple[list[Array], dict[str, Any]]:
         options["mask"][(..., *(0, slice(None))[-len(case.mask) :])] &= len(case.mask) == 1
     if case.bias is not None:
         options["bias"] = rng.standard_normal(case.bias)
+    if case.keeps is not None:
+        options["dropout"] = rng.random((*case.q[:3], case.keys)) < case.keeps, 1 / case.keeps
     return [rng.standard_normal(shape) for shape in shapes], options
 
 
@@ -70,6 +74,7 @@ def by_rows(
     scale: float | None = None,
     softcap: float | None = None,
     window: tuple[int | None, int | None] | None = None,
+    dropout: tuple[Array, float] | None = None,
 ) -> tuple[Array, Array]:
     """Apply the definition to one query after another."""
     full = (*q.shape[:3], k.shape[2])
@@ -90,7 +95,10 @@ def by_rows(
         s = softcap * np.tanh(s / softcap) if softcap else s
         weights = np.exp(s + added[b, h, i, keys])
         lse[b, h, i] = np.log(weights.sum())
-        out[b, h, i] = weights @ v[b, h // group, keys] / weights.sum()
+        total = weights.sum()
+        if dropout is not None:
+            weights = weights * dropout[0][b, h, i, keys] * dropout[1]
+        out[b, h, i] = weights @ v[b, h // group, keys] / total
     return out, lse
 
 

@@ -1,0 +1,109 @@
+"""Pooling against PyTorch: settings, indices, derivatives, NaN, ties, half types."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ruda
+import ruda.nn.functional as F
+from tests.ops.peer import assert_near, assert_same, torch
+
+MAXIMA: dict[str, Any] = {
+    "plain": ((2, 3, 8), (2,), {}),
+    "overlapping": ((2, 3, 8, 9), (3, 2), {"stride": (2, 1), "padding": (1, 1)}),
+    "ceil": ((1, 2, 7, 8), (2, 3), {"ceil_mode": True}),
+    "dilated": ((1, 2, 9), (3,), {"dilation": 2, "stride": 1}),
+    "solid": ((1, 2, 4, 5, 6), (2, 2, 2), {"padding": 1}),
+    "no batch axis": ((2, 6, 6), (2, 2), {}),
+}
+AVERAGES: dict[str, Any] = {
+    "plain": ((2, 3, 8), (2,), {}),
+    "padded": ((2, 3, 8, 9), (3, 2), {"stride": (2, 1), "padding": (1, 1)}),
+    "inside only": ((2, 3, 7), (3,), {"padding": 1, "count_include_pad": False}),
+    "ceil": ((1, 2, 7, 8), (2, 3), {"ceil_mode": True, "padding": (1, 1)}),
+    "divisor": ((1, 2, 7, 8), (2, 3), {"divisor_override": 4}),
+    "solid": ((1, 2, 4, 5, 6), (2, 2, 2), {"padding": 1}),
+}
+ADAPTIVE: dict[str, Any] = {
+    "line": ((2, 3, 7), (3,)),
+    "plane": ((2, 3, 7, 5), (3, 4)),
+    "more than there are": ((2, 3, 3), (5,)),
+    "solid": ((1, 2, 4, 5, 6), (2, 3, 4)),
+}
+
+
+def values(*shape: int) -> Any:
+    return np.random.default_rng(np.prod(shape, dtype=int)).standard_normal(shape)
+
+
+def functions(name: str, rank: int) -> tuple[Any, Any]:
+    return getattr(F, f"{name}{rank}d"), getattr(torch().nn.functional, f"{name}{rank}d")
+
+
+@pytest.mark.parametrize("name", MAXIMA)
+def test_max_against_torch(name: str) -> None:
+    shape, kernel, options = MAXIMA[name]
+    mine, theirs = functions("max_pool", len(kernel))
+    x = values(*shape)
+    assert_same(lambda a: mine(a, kernel, **options), lambda a: theirs(a, kernel, **options), x)
+    got = mine(ruda.asarray(x), kernel, **options, return_indices=True)
+    want = theirs(torch().tensor(x), kernel, **options, return_indices=True)
+    np.testing.assert_array_equal(got[1].numpy(), want[1].numpy())
+
+
+@pytest.mark.parametrize("name", AVERAGES)
+def test_average_against_torch(name: str) -> None:
+    shape, kernel, options = AVERAGES[name]
+    mine, theirs = functions("avg_pool", len(kernel))
+    assert_same(
+        lambda a: mine(a, kernel, **options),
+        lambda a: theirs(a, kernel, **options),
+        values(*shape),
+    )
+
+
+@pytest.mark.parametrize("name", ADAPTIVE)
+@pytest.mark.parametrize("family", ["adaptive_avg_pool", "adaptive_max_pool"])
+def test_adaptive_against_torch(family: str, name: str) -> None:
+    shape, size = ADAPTIVE[name]
+    mine, theirs = functions(family, len(size))
+    assert_same(lambda a: mine(a, size), lambda a: theirs(a, size), values(*shape))
+
+
+def test_complex_averages_by_parts() -> None:
+    x = values(1, 2, 6) + 1j * values(1, 3, 4).reshape(1, 2, 6)
+    out = F.avg_pool1d(ruda.asarray(x), 2)
+    assert_near(ruda.real(out), F.avg_pool1d(ruda.asarray(x.real.copy()), 2))
+    assert_near(ruda.imag(out), F.avg_pool1d(ruda.asarray(x.imag.copy()), 2))
+
+
+def test_nan_wins_and_ties_take_the_lower_index() -> None:
+    x = ruda.asarray([[1.0, 1.0, 0.0, np.nan, np.inf, 2.0]])
+    out, where = F.max_pool1d(x, 2, return_indices=True)
+    np.testing.assert_array_equal(out.numpy(), [[1.0, np.nan, np.inf]])
+    assert where.tolist() == [[0, 3, 4]]
+
+
+def test_integers_have_maxima() -> None:
+    x = ruda.asarray([[-3, -1, -2, -4]], dtype="int8")
+    assert F.max_pool1d(x, 3, 1, 1).tolist() == [[-1, -1, -1, -2]]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_averages_round_once(dtype: str) -> None:
+    x = ruda.asarray(values(2, 3, 9)).astype(dtype)
+    wide = F.avg_pool1d(x.astype("float32"), 3)
+    np.testing.assert_array_equal(F.avg_pool1d(x, 3).numpy(), wide.astype(dtype).numpy())
+
+
+def test_no_images() -> None:
+    assert F.max_pool2d(ruda.ones((0, 3, 4, 4)), 2).shape == (0, 3, 2, 2)
+    assert F.avg_pool2d(ruda.ones((0, 3, 4, 4)), 2).shape == (0, 3, 2, 2)
+
+
+def test_an_axis_of_none_stays() -> None:
+    x = ruda.asarray(values(1, 2, 4, 5))
+    assert_near(F.adaptive_avg_pool2d(x, (2, None)), F.adaptive_avg_pool2d(x, (2, 5)))
