@@ -5,13 +5,14 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-from ruda.core.dtypes import finfo, int64
+from ruda.core.dtypes import finfo, float64, int64
 from ruda.core.errors import ArgumentError, ShapeError
 from ruda.core.mode import no_grad
 from ruda.core.shapes import Shape
 from ruda.nn import init
 from ruda.nn.module import Module
 from ruda.nn.parameter import Parameter
+from ruda.ops.cast import astype
 from ruda.ops.create import empty, ones, zeros
 from ruda.ops.movement import reshape
 from ruda.ops.norm import layer_norm, rms_norm
@@ -224,7 +225,7 @@ class _BatchNorm(_Affine):
         with no_grad():
             count = self.num_batches_tracked + 1
             self.num_batches_tracked.assign(count)
-            return 1.0 / count if self.momentum is None else self.momentum
+            return 1.0 / astype(count, float64) if self.momentum is None else self.momentum
 
     def extra_repr(self) -> str:
         """Features, eps and momentum."""
