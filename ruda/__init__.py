@@ -167,6 +167,7 @@ from ruda.ops.explog import (
     sigmoid,
     xlogy,
 )
+from ruda.ops.folding import fold, unfold
 from ruda.ops.gather import (
     gather,
     index_add,
@@ -242,10 +243,6 @@ from ruda.ops.sets import (
 from ruda.ops.sort import argsort, argtopk, searchsorted, sort, topk
 from ruda.ops.special import digamma, erf, erfc, erfinv, lgamma, polygamma
 from ruda.ops.statistics import logsumexp, mean, norm, std, var
-from ruda.ops.strides import (
-    fold,
-    unfold,
-)
 from ruda.ops.tiling import (
     pad,
     repeat,

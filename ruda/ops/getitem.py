@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ruda.core.dtypes import int64
-from ruda.core.errors import ArgumentError, DTypeError, DeviceError, IndexRangeError, MaskError
+from ruda.core.errors import DTypeError
 from ruda.core.mode import MODE
 from ruda.core.shapes import Shape, broadcast_shapes
 from ruda.core.spec import Spec, weak_spec
@@ -19,6 +19,7 @@ from ruda.ops.create import asarray
 from ruda.ops.index import INDEX, together, true_places
 from ruda.ops.index import index as _index
 from ruda.ops.join import stack, unstack
+from ruda.ops.keys import ALL, check_mask, consumed, entry_of, gap_of, is_mask, read_basic, too_many
 from ruda.ops.movement import broadcast_to, expand_dims, moveaxis, reshape
 from ruda.ops.strides import slice_view
 from ruda.tensor.dispatch import OPS
@@ -32,7 +33,6 @@ _SLICE = OPS["slice"]
 _PUT = OPS["index_put"]
 _find = _SLICE.hot.get
 _ONE, _ZERO = (1,), (0,)
-_ALL = slice(None)
 _SELECTORS = (RudaTensor, list, np.ndarray)
 _starts_spec: dict[Any, Spec] = {}
 
@@ -57,10 +57,10 @@ def getitem(x: RudaTensor, key: Any, /) -> RudaTensor:
         if found is not None:
             return _index(x, found[1], found[0])
     entries = key if cls is tuple else (key,)
-    basic = _basic("getitem", x.spec.shape, entries)
+    basic = read_basic("getitem", x.spec.shape, entries)
     if basic is not None:
         return _basic_view(x, *basic)
-    base, axes, places = _advanced("getitem", x, [_entry("getitem", x, e) for e in entries])
+    base, axes, places = _advanced("getitem", x, [entry_of("getitem", x, e) for e in entries])
     return _index(base, places, axes)
 
 
@@ -74,13 +74,13 @@ def setitem(x: RudaTensor, key: Any, value: Any, /) -> None:
     if isinstance(value, list | tuple):
         value = asarray(value, device=x.device)
     entries = key if key.__class__ is tuple else (key,)
-    basic = _basic("setitem", x.spec.shape, entries)
+    basic = read_basic("setitem", x.spec.shape, entries)
     if basic is not None:
         target = _basic_view(x, *basic)
         if not _is_same(target, value):
             assign(target, _trimmed(value, target.spec.ndim))
         return
-    items = [_entry("setitem", x, e) for e in entries]
+    items = [entry_of("setitem", x, e) for e in entries]
     if not _set_where(x, items, value):
         found = _alone("setitem", x, items[0]) if len(items) == 1 else None
         base, axes, places = _advanced("setitem", x, items) if found is None else (x, *found)
@@ -109,56 +109,6 @@ def _shown(
     return out
 
 
-def _basic(op: str, shape: Shape, entries: Any) -> tuple[Any, ...] | None:
-    """Starts, lengths, steps and dropped axes of a ``slice``, and the places of new axes.
-
-    None when an entry is of another kind than integer, slice, ``...`` or None.
-    """
-    starts: list[int] = []
-    lengths: list[int] = []
-    steps: list[int] = []
-    dropped: list[int] = []
-    fresh: list[int] = []
-    last = axis = 0
-    rank = len(shape)
-    for entry in entries:
-        cls = entry.__class__
-        if entry is None:
-            fresh.append(axis - len(dropped) + len(fresh))
-            continue
-        if cls is not slice and cls is not int:
-            # Keys with ... or NumPy's integers are read a second time, as plain ones.
-            plain = _plain(op, shape, entry, entries)
-            return None if plain is None else _basic(op, shape, plain)
-        if axis >= rank:
-            raise _too_many(op, shape)
-        size = shape[axis]
-        if cls is int:
-            start, length, step = _place(op, entry, axis, size), 1, 1
-            dropped.append(axis)
-        else:
-            start, length, step = _range(op, entry, size)
-        if cls is int or length != size or step != 1:
-            last = axis + 1
-        starts.append(start)
-        lengths.append(length)
-        steps.append(step)
-        axis += 1
-    if last != axis:
-        starts, lengths, steps = starts[:last], lengths[:last], steps[:last]
-    return tuple(starts), tuple(lengths), tuple(steps), tuple(dropped), fresh
-
-
-def _plain(op: str, shape: Shape, entry: Any, entries: Any) -> list[Any] | None:
-    """``entries`` with ``...`` or NumPy's integers, whichever ``entry`` is, spelled out."""
-    if entry is ...:
-        gap = _gap(op, shape, entries)
-        return [e for item in entries for e in ([_ALL] * gap if item is ... else [item])]
-    if isinstance(entry, np.integer):
-        return [int(e) if isinstance(e, np.integer) else e for e in entries]
-    return None
-
-
 def _basic_view(
     x: RudaTensor, starts: Shape, lengths: Shape, steps: Shape, dropped: Shape, fresh: list[int]
 ) -> RudaTensor:
@@ -168,115 +118,26 @@ def _basic_view(
     return expand_dims(out, fresh) if fresh else out
 
 
-def _place(op: str, value: int, axis: int, size: int) -> int:
-    if not -size <= value < size:
-        expected = f"{-size} to {size - 1}" if size else "no index at all"
-        got = f"{value} for axis {axis} of size {size}"
-        raise IndexRangeError(op, "index out of range", got, expected)
-    return value + size if value < 0 else value
-
-
-def _range(op: str, entry: slice, size: int) -> tuple[int, int, int]:
-    """Start, length and step of a slice of an axis of ``size``."""
-    try:
-        start, stop, step = entry.indices(size)
-    except TypeError:
-        expected = "integers or None"
-        raise DTypeError(op, "the bounds of a slice are no integers", entry, expected) from None
-    except ValueError:
-        raise ArgumentError(op, "the step of a slice is zero", entry) from None
-    length = len(range(start, stop, step))
-    # A slice of nothing may start outside, and one of a single element has no step.
-    return (0, 0, 1) if length == 0 else (start, length, step if length > 1 else 1)
-
-
-def _gap(op: str, shape: Shape, entries: Any) -> int:
-    """How many axes the ``...`` of a key stands for."""
-    gap = len(shape)
-    dots = 0
-    for entry in entries:
-        dots += entry is ...
-        gap -= _consumed(entry)
-    if dots > 1:
-        raise IndexRangeError(op, "a key has one ... at most", f"{dots} of them")
-    if gap < 0:
-        raise _too_many(op, shape)
-    return gap
-
-
-def _too_many(op: str, shape: Shape) -> IndexRangeError:
-    return IndexRangeError(op, "too many indices", f"a tensor of shape {shape}")
-
-
-def _consumed(entry: Any) -> int:
-    """How many axes of the tensor an entry selects from."""
-    if entry is None or entry is ... or isinstance(entry, bool | np.bool_):
-        return 0
-    if entry.__class__ is RudaTensor and entry.spec.dtype.kind == "bool":
-        return entry.spec.ndim
-    if isinstance(entry, np.ndarray) and entry.dtype == np.bool_:
-        return entry.ndim
-    return 1
-
-
-def _entry(op: str, x: RudaTensor, entry: Any) -> Any:
-    """An entry as an integer, slice, ``...``, None, or a tensor of integers or booleans."""
-    if entry is None or entry is ... or entry.__class__ is slice or entry.__class__ is int:
-        return entry
-    if isinstance(entry, np.integer):
-        return int(entry)
-    if isinstance(entry, np.ndarray) and x.device.kind != "cpu":
-        hint = f"ruda.asarray(key, device={str(x.device)!r})"
-        raise DeviceError(op, "a NumPy array is on the CPU", f"a key on {x.device}", hint=hint)
-    if isinstance(entry, list | tuple | bool | np.bool_ | np.ndarray):
-        entry = _host(entry, x)
-    if entry.__class__ is not RudaTensor or entry.spec.dtype.kind not in ("bool", "int", "uint"):
-        got = entry.spec if entry.__class__ is RudaTensor else f"{entry!r:.60}"
-        expected = "integers, slices, ..., None, or tensors of integers or booleans"
-        raise DTypeError(op, "not an index", got, expected)
-    return entry
-
-
 def _alone(op: str, x: RudaTensor, key: Any) -> tuple[Shape, RudaTensor] | None:
     """Axes and places of a key of one tensor, array or list; None for a 0-d mask."""
-    item = _entry(op, x, key)
-    if not _is_mask(item):
+    item = entry_of(op, x, key)
+    if not is_mask(item):
         if not x.spec.shape:
-            raise _too_many(op, x.spec.shape)
+            raise too_many(op, x.spec.shape)
         return _ZERO, item
     rank = item.spec.ndim
     if not rank:
         return None
-    _check_mask(op, x, item, 0)
+    check_mask(op, x, item, 0)
     places = true_places(item)
     return (_ZERO, getitem(places, 0)) if rank == 1 else (tuple(range(rank)), places)
-
-
-def _check_mask(op: str, x: RudaTensor, mask: RudaTensor, axis: int) -> None:
-    shape = x.spec.shape[axis : axis + mask.spec.ndim]
-    fits = len(shape) == mask.spec.ndim and all(
-        # An axis of length 0 selects nothing and fits every axis, by NumPy and the Array API.
-        m in (n, 0)
-        for m, n in zip(mask.spec.shape, shape, strict=True)
-    )
-    if not fits:
-        got = f"{mask.spec.shape} for axes {axis} on of {x.spec.shape}"
-        raise MaskError(op, "the mask does not fit", got, shape)
-
-
-def _host(entry: Any, x: RudaTensor) -> Any:
-    """A list, array or bool of a key as a tensor; what holds no numbers is returned as it is."""
-    values = np.asarray(entry)
-    if values.size == 0 and not isinstance(entry, np.ndarray):
-        values = values.astype(np.int64)
-    return asarray(values, device=x.device) if values.dtype.kind in "biu" else entry
 
 
 def _advanced(
     op: str, x: RudaTensor, items: list[Any]
 ) -> tuple[RudaTensor, tuple[int, ...], RudaTensor]:
     """The view, its axes and the places along them that an advanced key selects."""
-    gap = _gap(op, x.spec.shape, items)
+    gap = gap_of(op, x.spec.shape, items)
     if ... not in [i for i in items if i.__class__ is not RudaTensor]:
         items = [*items, ...]
     basic: list[Any] = []
@@ -289,7 +150,7 @@ def _advanced(
             found = _indices(op, x, item, source)
             marks += range(len(basic), len(basic) + len(found))
             axes += range(axis, axis + len(found))
-            basic += [None] if not item.spec.ndim and _is_mask(item) else [_ALL] * len(found)
+            basic += [None] if not item.spec.ndim and is_mask(item) else [ALL] * len(found)
             indices += found
             axis += len(found)
         else:
@@ -297,8 +158,8 @@ def _advanced(
                 marks.append(len(basic))
             basic.append(item)
             axis += gap if item is ... else item.__class__ is not int
-        source += gap if item is ... else _consumed(item)
-    base = _basic_view(x, *_basic(op, x.spec.shape, basic))  # type: ignore[misc]
+        source += gap if item is ... else consumed(item)
+    base = _basic_view(x, *read_basic(op, x.spec.shape, basic))  # type: ignore[misc]
     places = tuple(axes)
     if together(places) and marks[-1] - marks[0] + 1 != len(marks):
         # An integer that was dropped, or an empty ``...``, kept them apart: the new axes lead.
@@ -311,24 +172,20 @@ def leading(op: str, x: RudaTensor, key: Any) -> tuple[Shape, RudaTensor]:
     """Axes and places of ``x`` that a key of tensors alone, for the leading axes, selects."""
     indices: list[RudaTensor] = []
     for entry in key:
-        item = _entry(op, x, entry)
+        item = entry_of(op, x, entry)
         if item.__class__ is not RudaTensor:
             raise DTypeError(op, "not a tensor", f"{entry!r:.60}", "tensors of integers or bools")
         indices += _indices(op, x, item, len(indices))
     if not 0 < len(indices) <= x.spec.ndim:
-        raise _too_many(op, x.spec.shape)
+        raise too_many(op, x.spec.shape)
     return tuple(range(len(indices))), _stacked(op, indices)
-
-
-def _is_mask(item: Any) -> bool:
-    return item.__class__ is RudaTensor and item.spec.dtype.kind == "bool"
 
 
 def _indices(op: str, x: RudaTensor, item: RudaTensor, axis: int) -> list[RudaTensor]:
     """The index for each axis that ``item`` selects from: itself, or where a mask is true."""
-    if not _is_mask(item):
+    if not is_mask(item):
         return [item]
-    _check_mask(op, x, item, axis)
+    check_mask(op, x, item, axis)
     return list(unstack(true_places(item)))
 
 
@@ -341,13 +198,13 @@ def _stacked(op: str, indices: list[RudaTensor]) -> RudaTensor:
 
 def _set_where(x: RudaTensor, items: list[Any], value: Any) -> bool:
     """Do ``x[mask] = value`` without reading the mask, where the value needs no count of it."""
-    masks = [i for i in items if _is_mask(i)]
-    others = [i for i in items if not _is_mask(i) and i is not ... and i != _ALL]
+    masks = [i for i in items if is_mask(i)]
+    others = [i for i in items if not is_mask(i) and i is not ... and i != ALL]
     if len(masks) != 1 or others or not masks[0].spec.ndim:
         return False
     mask = masks[0].spec
-    gap = _gap("setitem", x.spec.shape, items)
-    before = items[: [_is_mask(i) for i in items].index(True)]
+    gap = gap_of("setitem", x.spec.shape, items)
+    before = items[: [is_mask(i) for i in items].index(True)]
     lead = sum(gap if i is ... else 1 for i in before)
     rest = x.spec.ndim - lead - mask.ndim
     shape = _shape_of(value)

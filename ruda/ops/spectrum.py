@@ -6,12 +6,15 @@ from typing import Any
 
 from ruda.core.errors import ArgumentError, ShapeError
 from ruda.core.shapes import index
+from ruda.ops.compare import equal
 from ruda.ops.complexes import is_real, real
 from ruda.ops.create import ones, zeros
 from ruda.ops.fft import fft, ifft, irfft, rfft
+from ruda.ops.folding import window_view, windows_added
 from ruda.ops.join import concat
 from ruda.ops.movement import broadcast_to, flip, matrix_transpose
-from ruda.ops.strides import span, window_view, windows_added
+from ruda.ops.select import where
+from ruda.ops.strides import span
 from ruda.ops.table import composite
 from ruda.tensor.tensor import RudaTensor
 
@@ -114,8 +117,8 @@ def istft(
 
     Frames are multiplied by ``window`` again, added where they overlap, and divided by the sum of
     the squared windows (D. Griffin and J. Lim, "Signal estimation from modified short-time Fourier
-    transform", 1984): an element that no window gives weight to is NaN. ``length`` cuts the end
-    or fills it with zeros. Raises ``ShapeError`` where the frequencies do not fit ``n_fft``.
+    transform", 1984); an element that no window gives weight to is 0. ``length`` cuts the end or
+    fills it with zeros. Raises ``ShapeError`` where the frequencies do not fit ``n_fft``.
 
     >>> signal = ruda.asarray([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0])
     >>> istft(stft(signal, 4), 4).shape
@@ -135,7 +138,8 @@ def istft(
     weight = _overlapped(broadcast_to(weights * weights, frames.shape[-2:]), total, hop)
     start = size // 2 if center else 0
     stop = total - start if length is None else min(start + index(length, "istft"), total)
-    out = span(summed, summed.ndim - 1, start, stop) / span(weight, 0, start, stop)
+    kept = span(weight, 0, start, stop)
+    out = span(summed, summed.ndim - 1, start, stop) / where(equal(kept, 0), 1, kept)
     missing = 0 if length is None else length - out.shape[-1]
     return _between_zeros(out, 0, missing)
 

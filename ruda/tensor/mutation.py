@@ -130,7 +130,7 @@ def _fitting(target: RudaTensor, value: Any) -> RudaTensor:
     """``value`` as a tensor of the target's dtype whose shape broadcasts to the target's."""
     spec = target.spec
     if value.__class__ is RudaTensor and value.spec is spec and spec.contiguous:
-        return value  # type: ignore[no-any-return]
+        return value
     found = operand("assign", value, spec.client)
     if found is None:
         raise DTypeError("assign", "not a value", type(value).__name__, "a tensor, array or scalar")

@@ -9,7 +9,7 @@ import pytest
 
 import ruda
 from ruda.core.errors import CaptureError, IndexRangeError, ShapeError
-from ruda.ops import strides
+from ruda.ops import folding
 from ruda.tensor.dispatch import OPS
 from ruda.testing import assert_close, gradcheck
 from tests.ops.keys import random_case
@@ -263,7 +263,7 @@ def test_half_precision_sums_in_single() -> None:
     ones = ruda.ones((5000,), dtype="float16")
     assert ruda.segment_sum(ones, ruda.zeros(5000, dtype="int32"), 1).tolist() == [5000]
     windows = ruda.ones((3000, 3000), dtype="bfloat16")
-    assert float(strides.fold(windows, 5999).max()) == pytest.approx(3000, rel=2**-8)
+    assert float(folding.fold(windows, 5999).max()) == pytest.approx(3000, rel=2**-8)
 
 
 def test_against_torch(rng: np.random.Generator) -> None:
