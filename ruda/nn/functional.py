@@ -40,6 +40,7 @@ from ruda.ops.adaptive_pool import (
 from ruda.ops.attention import attention
 from ruda.ops.attention_forms import attention_varlen, scaled_dot_product_attention
 from ruda.ops.conv import conv1d, conv2d, conv3d, conv_data_backward, conv_weight_backward
+from ruda.ops.conv_transpose import conv_transpose1d, conv_transpose2d, conv_transpose3d
 from ruda.ops.cross_entropy import cross_entropy
 from ruda.ops.dropout import dropout, dropout1d, dropout2d, dropout3d
 from ruda.ops.embed import embedding
@@ -90,6 +91,9 @@ __all__ = [
     "conv2d",
     "conv3d",
     "conv_data_backward",
+    "conv_transpose1d",
+    "conv_transpose2d",
+    "conv_transpose3d",
     "conv_weight_backward",
     "cross_entropy",
     "dropout",

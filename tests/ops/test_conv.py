@@ -44,6 +44,24 @@ def test_against_torch(name: str, bias: bool) -> None:
     assert_same(lambda *a: CONVS[len(w)](*a, **options), lambda *a: theirs(*a, **options), *arrays)
 
 
+TRANSPOSED: dict[str, Any] = {
+    "plain": ((2, 3, 5), (3, 4, 3), {}),
+    "stride": ((2, 3, 4, 5), (3, 4, 3, 2), {"stride": (2, 3), "output_padding": (1, 2)}),
+    "groups": ((2, 4, 6), (4, 3, 3), {"groups": 2, "padding": 1, "dilation": 2}),
+    "solid": ((1, 2, 3, 2, 3), (2, 2, 2, 2, 1), {"stride": 2}),
+    "no batch axis": ((3, 4, 4), (3, 2, 2, 2), {}),
+}
+
+
+@pytest.mark.parametrize("name", TRANSPOSED)
+def test_transposed_against_torch(name: str) -> None:
+    x, w, options = TRANSPOSED[name]
+    call = f"conv_transpose{len(w) - 2}d"
+    mine, theirs = getattr(F, call), getattr(torch().nn.functional, call)
+    arrays = values(*x), values(*w), values(w[1] * options.get("groups", 1))
+    assert_same(lambda *a: mine(*a, **options), lambda *a: theirs(*a, **options), *arrays)
+
+
 def test_complex_against_torch() -> None:
     arrays = [values(s, 4, 5, dtype=np.complex128) for s in (2, 3)]
     theirs = torch().nn.functional.conv1d

@@ -18,6 +18,7 @@ from ruda.core.errors import (
 )
 from ruda.ops.adaptive_pool import adaptive_avg_pool2d
 from ruda.ops.conv import ConvArgumentError, conv1d, conv2d
+from ruda.ops.conv_transpose import conv_transpose1d, conv_transpose2d, conv_transpose3d
 from ruda.ops.cross_entropy import cross_entropy
 from ruda.ops.dropout import dropout, dropout1d, dropout2d, dropout3d
 from ruda.ops.embed import embedding
@@ -174,6 +175,23 @@ BAD = [
     Bad(lambda: conv1d(X, W, padding=-1), ConvArgumentError, "padding is negative"),
     Bad(lambda: conv1d(X, W, padding="full"), ConvArgumentError, "unknown padding"),
     Bad(lambda: conv1d(X, W, stride=2, padding="same"), ConvArgumentError, "stride of 1"),
+    Bad(lambda: conv_transpose1d(X, W), ConvShapeError, "input channels do not fit"),
+    Bad(lambda: conv_transpose1d(X, W[0]), ConvShapeError, "conv_transpose1d: ranks"),
+    Bad(
+        lambda: conv_transpose1d(X, ruda.ones((4, 2, 3)), output_padding=1),
+        ConvArgumentError,
+        "output_padding is too large",
+    ),
+    Bad(
+        lambda: conv_transpose1d(X, ruda.ones((4, 2, 3)), padding=4),
+        ConvShapeError,
+        "the padding leaves nothing",
+    ),
+    Bad(
+        lambda: conv_transpose1d(X, ruda.ones((4, 2, 3)), ruda.ones(4)),
+        ConvShapeError,
+        "bias does not fit",
+    ),
     Bad(lambda: max_pool2d(IMAGE, 9), ShapeError, "max_pool: no window fits"),
     Bad(lambda: max_pool2d(IMAGE, 2, padding=2), ArgumentError, "half of the kernel"),
     Bad(lambda: avg_pool2d(IMAGE, 2, divisor_override=0), ArgumentError, "divisor is zero"),
@@ -260,6 +278,17 @@ COMPOSED = [
         ((1, 2, 5, 5), (3, 2, 2, 2), (3,)),
     ),
     Composed("conv1d-same", lambda x, w: conv1d(x, w, padding="same"), ((2, 7), (3, 2, 4))),
+    Composed(
+        "conv_transpose1d",
+        lambda x, w, b: conv_transpose1d(x, w, b, 2, output_padding=1),
+        ((1, 2, 4), (2, 3, 3), (3,)),
+    ),
+    Composed(
+        "conv_transpose2d",
+        lambda x, w: conv_transpose2d(x, w, padding=1, groups=2, dilation=(1, 2)),
+        ((1, 4, 3, 3), (4, 1, 3, 2)),
+    ),
+    Composed("conv_transpose3d", conv_transpose3d, ((2, 2, 2, 2), (2, 1, 1, 2, 2))),
     Composed("max_pool2d", lambda x: max_pool2d(x, 2), (distinct(1, 2, 4, 4),)),
     Composed("avg_pool2d", lambda x: avg_pool2d(x, 3, 2, 1), ((1, 2, 5, 5),)),
     Composed(

@@ -1,0 +1,167 @@
+"""Transposed convolution: the data gradient of a convolution, run forward."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ruda.core.errors import ConvDTypeError, ConvShapeError
+from ruda.core.shapes import Shape, index
+from ruda.ops.cast import astype
+from ruda.ops.conv import ConvArgumentError, conv_data_backward
+from ruda.ops.movement import expand_dims, reshape, squeeze
+from ruda.ops.table import composite
+from ruda.ops.windows import padding_pairs, per_axis
+from ruda.tensor.tensor import RudaTensor
+
+
+def _transpose(
+    name: str,
+    rank: int,
+    x: RudaTensor,
+    w: RudaTensor,
+    bias: RudaTensor | None,
+    stride: Any,
+    padding: Any,
+    output_padding: Any,
+    groups: Any,
+    dilation: Any,
+) -> RudaTensor:
+    if w.ndim != rank + 2 or x.ndim not in (rank + 1, rank + 2):
+        expected = f"input [N, C, *S] or [C, *S], weight [C, O / groups, *K], {rank} spatial axes"
+        raise ConvShapeError(name, "ranks do not fit", f"{x.shape} and {w.shape}", expected)
+    if x.shape[-rank - 1] != w.shape[0]:
+        got = f"input {x.shape}, weight {w.shape}"
+        expected = f"a weight [{x.shape[-rank - 1]}, O / groups, *K]"
+        raise ConvShapeError(name, "input channels do not fit the weight", got, expected)
+    channels = w.shape[1] * index(groups, name, "groups")
+    _check_bias(name, bias, w, channels)
+    batched = x if x.ndim == rank + 2 else expand_dims(x, 0)
+    sizes = _sizes(name, batched.shape[2:], w.shape[2:], stride, padding, output_padding, dilation)
+    shape = (batched.shape[0], channels, *sizes)
+    out = conv_data_backward(batched, w, shape, stride, padding, dilation, groups)
+    if bias is not None:
+        # Only autocast makes the dtypes differ here.
+        out = out + reshape(astype(bias, out.dtype, copy=False), (-1,) + (1,) * rank)
+    return out if batched is x else squeeze(out, 0)
+
+
+def _check_bias(name: str, bias: RudaTensor | None, w: RudaTensor, channels: int) -> None:
+    if bias is None:
+        return
+    if bias.shape != (channels,):
+        raise ConvShapeError(name, "bias does not fit the weight", bias.shape, (channels,))
+    if bias.dtype is not w.dtype:
+        hint = f"bias.astype({str(w.dtype)!r})"
+        raise ConvDTypeError(name, "bias has another dtype", bias.dtype, w.dtype, hint)
+
+
+def _sizes(
+    name: str,
+    sizes: Shape,
+    kernel: Shape,
+    stride: Any,
+    padding: Any,
+    output_padding: Any,
+    dilation: Any,
+) -> Shape:
+    """The least sizes that a convolution would bring to ``sizes``, plus the output padding."""
+    rank = len(kernel)
+    steps = per_axis(stride, rank, name, "stride", error=ConvArgumentError)
+    spread = per_axis(dilation, rank, name, "dilation", error=ConvArgumentError)
+    extra = per_axis(output_padding, rank, name, "output_padding", 0, ConvArgumentError)
+    pads = padding_pairs(padding, rank, name, ConvArgumentError)
+    if any(e >= s for e, s in zip(extra, steps, strict=True)):
+        expected = f"less than the stride {steps}"
+        raise ConvArgumentError(name, "output_padding is too large", extra, expected)
+    axes = zip(sizes, kernel, steps, pads, extra, spread, strict=True)
+    out = tuple((n - 1) * s - sum(p) + d * (k - 1) + e + 1 for n, k, s, p, e, d in axes)
+    if any(n < 1 for n in out):
+        got = f"input {sizes}, kernel {kernel}, padding {pads}"
+        raise ConvShapeError(name, "the padding leaves nothing", got, hint="less padding")
+    return out
+
+
+@composite
+def conv_transpose1d(
+    input: RudaTensor,
+    weight: RudaTensor,
+    bias: RudaTensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> RudaTensor:
+    """Spread ``input [N, C, L]`` by ``weight [C, O / groups, K]``; see ``conv_transpose2d``."""
+    return _transpose(
+        "conv_transpose1d",
+        1,
+        input,
+        weight,
+        bias,
+        stride,
+        padding,
+        output_padding,
+        groups,
+        dilation,
+    )
+
+
+@composite
+def conv_transpose2d(
+    input: RudaTensor,
+    weight: RudaTensor,
+    bias: RudaTensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> RudaTensor:
+    """Spread ``input [N, C, H, W]`` by ``weight [C, O / groups, KH, KW]``: ``[N, O, *sizes]``.
+
+    The transpose of ``conv2d`` with the same arguments: sizes are the least that it would bring to
+    those of ``input``, plus ``output_padding``, which is less than the stride. ``padding`` takes
+    away from both ends, or as pairs (low, high). Dtypes and errors as ``conv2d``.
+
+    >>> conv_transpose2d(ruda.ones((1, 2, 3, 3)), ruda.ones((2, 4, 2, 2)), stride=2).shape
+    (1, 4, 6, 6)
+    """
+    return _transpose(
+        "conv_transpose2d",
+        2,
+        input,
+        weight,
+        bias,
+        stride,
+        padding,
+        output_padding,
+        groups,
+        dilation,
+    )
+
+
+@composite
+def conv_transpose3d(
+    input: RudaTensor,
+    weight: RudaTensor,
+    bias: RudaTensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> RudaTensor:
+    """Spread ``input [N, C, D, H, W]`` by ``weight``; see ``conv_transpose2d``."""
+    return _transpose(
+        "conv_transpose3d",
+        3,
+        input,
+        weight,
+        bias,
+        stride,
+        padding,
+        output_padding,
+        groups,
+        dilation,
+    )
