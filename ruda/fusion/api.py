@@ -80,7 +80,7 @@ class Compiled:
         key = (given.key, mode.grad, mode.cast, mode.precision)
         known = self.programs.setdefault(key, [])
         for i, program in enumerate(known):
-            if program.holds(given):
+            if program.footing.holds(given):
                 if i:
                     # The one in use is looked at first.
                     known.insert(0, known.pop(i))
@@ -95,7 +95,7 @@ class Compiled:
     def _reason(self, given: Given, known: list[Program]) -> str:
         """Why a call needs a trace: the first thing that differs from what is there."""
         if known:
-            return known[0].failure(given)
+            return known[0].footing.failure()
         keys = [key[0] for key, programs in self.programs.items() if programs]
         return given.difference(keys[-1]) if keys else "the first call"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dis
-import functools
 from types import CodeType
 from typing import NamedTuple
 
@@ -21,9 +20,19 @@ class Facts(NamedTuple):
     chains: frozenset[tuple[str, ...]]
 
 
-@functools.cache
+# By id, since hashing a code object walks all of it; the code is kept so that its id stays its own.
+_known: dict[int, tuple[CodeType, Facts]] = {}
+
+
 def facts_of(code: CodeType) -> Facts:
     """The facts of ``code``, read off its instructions once."""
+    found = _known.get(id(code))
+    if found is None:
+        found = _known[id(code)] = (code, _read(code))
+    return found[1]
+
+
+def _read(code: CodeType) -> Facts:
     names: set[str] = set()
     attributes: set[str] = set()
     chains: set[tuple[str, ...]] = set()

@@ -32,22 +32,16 @@ What modules, optimizers, schedules and generators owe to compiled steps:
 
 from __future__ import annotations
 
-import collections
-import functools
 import operator
 import types
 from collections.abc import Callable
 from operator import is_
-from types import FunctionType
 from typing import Any
 
-from ruda.fusion.code import Facts, facts_of
-from ruda.fusion.lines import is_user_file, refusal
 from ruda.tensor.tensor import RudaTensor
 
-_SCALARS = (bool, int, float, complex, str, bytes, type(None))
-_LARGEST = 10_000
-_MISSING = object()
+SCALARS = (bool, int, float, complex, str, bytes, type(None))
+MISSING = object()
 
 
 def same(a: Any, b: Any) -> bool:
@@ -56,7 +50,7 @@ def same(a: Any, b: Any) -> bool:
         return True
     if a.__class__ is not b.__class__:
         return False
-    if a.__class__ in _SCALARS:
+    if a.__class__ in SCALARS:
         return repr(a) == repr(b)
     if a.__class__ is RudaTensor:
         return a.handle is b.handle and a.spec is b.spec and a.node is b.node
@@ -84,7 +78,7 @@ class Guard:
         try:
             return self.get(self.holder, self.name)
         except (AttributeError, LookupError, ValueError):
-            return _MISSING
+            return MISSING
 
     def holds(self) -> bool:
         """Whether it means the same as in the trace."""
@@ -96,11 +90,11 @@ class Guard:
             self.holder[self.name] = self.expected
         elif self.get is getattr:
             object.__setattr__(self.holder, self.name, self.expected)
-        elif self.get is _class_attribute:
+        elif self.get is class_attribute:
             type.__setattr__(self.holder, self.name, self.expected)
 
 
-def _class_attribute(holder: type, name: str) -> Any:
+def class_attribute(holder: type, name: str) -> Any:
     return vars(holder)[name]
 
 
@@ -111,8 +105,10 @@ class Shape(Guard):
 
     def holds(self) -> bool:
         """Whether a tensor of the same spec is there."""
-        found = self.current()
-        return found.__class__ is RudaTensor and found.spec is self.expected.spec
+        found, before = self.current(), self.expected
+        if found.__class__ is not RudaTensor:
+            return False
+        return found.spec is before.spec and found.requires_grad == before.requires_grad
 
 
 class Contents:
@@ -133,7 +129,7 @@ class Contents:
         if len(holder) != len(snapshot):
             return False
         if snapshot.__class__ is dict:
-            return all(same(holder.get(k, _MISSING), v) for k, v in snapshot.items())
+            return all(same(holder.get(k, MISSING), v) for k, v in snapshot.items())
         return all(map(same, holder, snapshot))
 
     def restore(self) -> None:
@@ -195,144 +191,14 @@ class Versioned:
 
 
 class Guards:
-    """All that one trace relies on besides the arguments."""
+    """All that one trace relies on besides the arguments; ``reach.py`` fills it."""
 
     def __init__(self) -> None:
         self.plain: list[Guard] = []
         self.contents: list[Contents] = []
         self.versioned: list[Versioned] = []
-        self.tensors: list[tuple[str, RudaTensor]] = []
-        self.changing: list[tuple[str, Any]] = []
-        self._seen: set[tuple[int, Any]] = set()
-        self._visited: set[tuple[int, int]] = set()
-        # Alive objects that belong to nobody inside the trace, with the path to each.
-        self._paths: dict[int, str] = {}
-        self._kept: list[Any] = []
-
-    def root(self, path: str, value: Any) -> None:
-        """Start from ``value``: the function itself, or an argument compared by identity."""
-        self._paths[id(value)] = path
-        self._walk(path, value, _NOTHING)
-
-    def enter(self, frame: Any, functions: list[FunctionType]) -> None:
-        """A user function begins: guard what its code can reach."""
-        code = frame.f_code
-        facts, scope, local = facts_of(code), frame.f_globals, frame.f_locals
-        for name in facts.globals & scope.keys():
-            self._reach(name, dict.get, scope, name, scope[name], facts)
-        for function in functions:
-            self._enter_function(function, local, facts)
-        count = code.co_argcount + code.co_kwonlyargcount + 2
-        for name in code.co_varnames[:count]:
-            value = local.get(name)
-            path = self._paths.get(id(value))
-            if path is not None:
-                self._walk(path, value, facts)
-
-    def _enter_function(self, function: FunctionType, local: Any, facts: Facts) -> None:
-        names, cells = function.__code__.co_freevars, function.__closure__ or ()
-        if not all(_shows(c, local, n) for c, n in zip(cells, names, strict=True)):
-            return
-        path = function.__qualname__
-        for name in ("__code__", "__defaults__", "__kwdefaults__"):
-            value = getattr(function, name)
-            self._reach(f"{path}.{name}", getattr, function, name, value, facts)
-        for name, cell in zip(names, cells, strict=True):
-            if name in local:
-                self._reach(name, getattr, cell, "cell_contents", local[name], facts)
-
-    def _reach(
-        self, path: str, get: Callable[..., Any], holder: Any, name: Any, value: Any, facts: Facts
-    ) -> None:
-        if (id(holder), name) not in self._seen:
-            self._seen.add((id(holder), name))
-            self._kept.append(holder)
-            self.plain.append(Guard(path, get, holder, name, value))
-        self._walk(path, value, facts)
-
-    def _walk(self, path: str, value: Any, facts: Facts) -> None:
-        stack = [(path, value)]
-        while stack:
-            path, value = stack.pop()
-            if value.__class__ in _SCALARS or (id(value), id(facts)) in self._visited:
-                continue
-            self._visited.add((id(value), id(facts)))
-            self._kept.append(value)
-            if value.__class__ is RudaTensor:
-                self.tensors.append((path, value))
-                continue
-            self.changing.append((path, value))
-            self._paths.setdefault(id(value), path)
-            stack += self._children(path, value, facts)
-
-    def _children(self, path: str, value: Any, facts: Facts) -> list[tuple[str, Any]]:
-        if isinstance(value, list | tuple | dict | set | frozenset) or _is_deque(value):
-            return self._items(path, value)
-        if hasattr(type(value), "_ruda_version") or "_ruda_version" in _fields(value):
-            return self._versioned(path, value)
-        if value.__class__.__module__ == "numpy" and hasattr(value, "setflags"):
-            return self._array(path, value)
-        if isinstance(value, types.MethodType):
-            return [(path, value.__self__)]
-        if isinstance(value, functools.partial):
-            return [(path, value.func), (path, value.args), (path, value.keywords)]
-        if isinstance(value, types.ModuleType) and not is_user_file(_file(value)):
-            return []
-        if isinstance(value, type) or type(value).__module__.partition(".")[0] != "ruda":
-            return self._attributes(path, value, facts)
-        return []
-
-    def _items(self, path: str, value: Any) -> list[tuple[str, Any]]:
-        if len(value) > _LARGEST:
-            hint = "passing what the step needs of it as an argument"
-            raise refusal("compile", f"{path} has too many items to guard", len(value), hint)
-        if (id(value), _ITEMS) not in self._seen:
-            self._seen.add((id(value), _ITEMS))
-            if not isinstance(value, tuple | frozenset):
-                self.contents.append(Contents(path, value))
-        pairs = value.items() if isinstance(value, dict) else enumerate(value)
-        return [(f"{path}[{name!r}]", item) for name, item in pairs]
-
-    def _versioned(self, path: str, value: Any) -> list[tuple[str, Any]]:
-        fields = {k: v for k, v in vars(value).items() if k != "_ruda_version"}
-        if (id(value), _ITEMS) not in self._seen:
-            self._seen.add((id(value), _ITEMS))
-            found = Versioned(path, value)
-            self.versioned.append(found)
-            for name, item in fields.items():
-                if name.startswith("_") and isinstance(item, dict | list | set):
-                    # Private containers change only with the version: no look at each call.
-                    self._seen.add((id(item), _ITEMS))
-                    found.fields.append(Contents(f"{path}.{name}", item))
-        return [(f"{path}.{name}", item) for name, item in fields.items()]
-
-    def _array(self, path: str, value: Any) -> list[tuple[str, Any]]:
-        if value.size > _LARGEST:
-            hint = "ruda.asarray(array) once, outside of the step"
-            what = f"{path} is a NumPy array, too large to watch for changes"
-            raise refusal("compile", what, value.shape, hint)
-        if (id(value), _ITEMS) not in self._seen:
-            self._seen.add((id(value), _ITEMS))
-            self.contents.append(Contents(path, value))
-        return []
-
-    def _attributes(self, path: str, value: Any, facts: Facts) -> list[tuple[str, Any]]:
-        """The fields of an object or class that the running code has names for."""
-        out = []
-        fields = {} if isinstance(value, type) else _fields(value)
-        classes = value.__mro__ if isinstance(value, type) else type(value).__mro__
-        for name in facts.attributes:
-            if name in fields:
-                found: tuple[Any, ...] = (dict.get, fields, fields[name])
-            else:
-                found = _inherited(value, classes, name)
-            if found:
-                get, holder, item = found
-                if (id(holder), name) not in self._seen:
-                    self._seen.add((id(holder), name))
-                    self.plain.append(Guard(f"{path}.{name}", get, holder, name, item))
-                out.append((f"{path}.{name}", item))
-        return out
+        # Tensors in private dicts, which are looked at only if the trace has used them.
+        self.bindings: list[Guard] = []
 
     def settle(self, is_met: Callable[[Any], bool]) -> None:
         """The trace is over: relax guards on tensors whose values it did not use; ready to check.
@@ -342,6 +208,7 @@ class Guards:
         for guard in self.plain:
             if guard.expected.__class__ is RudaTensor and not is_met(guard.expected.handle):
                 guard.__class__ = Shape
+        self.plain += [guard for guard in self.bindings if is_met(guard.expected.handle)]
         self._columns = [
             [getattr(guard, name) for guard in self.plain]
             for name in ("get", "holder", "name", "expected")
@@ -381,42 +248,3 @@ class Guards:
         for guard in (*self.plain, *self.contents, *self.versioned):
             if not guard.holds():
                 guard.restore()
-
-
-_NOTHING = Facts(frozenset(), frozenset(), frozenset())
-_ITEMS = object()
-
-
-def _is_deque(value: Any) -> bool:
-    return isinstance(value, collections.deque)
-
-
-def _fields(value: Any) -> dict[str, Any]:
-    fields = getattr(value, "__dict__", None)
-    return fields if isinstance(fields, dict) else {}
-
-
-def _file(module: types.ModuleType) -> str:
-    return getattr(module, "__file__", None) or "<frozen>"
-
-
-def _shows(cell: Any, local: Any, name: str) -> bool:
-    try:
-        return bool(cell.cell_contents is local.get(name, _MISSING))
-    except ValueError:
-        return name not in local
-
-
-def _inherited(value: Any, classes: tuple[type, ...], name: str) -> tuple[Any, ...]:
-    """A slot of ``value`` or a plain attribute of its classes: (get, holder, value)."""
-    for cls in classes:
-        if name not in vars(cls):
-            continue
-        item = vars(cls)[name]
-        if isinstance(item, types.MemberDescriptorType):
-            found = _MISSING if isinstance(value, type) else getattr(value, name, _MISSING)
-            return () if found is _MISSING else (getattr, value, found)
-        if hasattr(item, "__get__") or cls.__module__ == "builtins":
-            return ()
-        return _class_attribute, cls, item
-    return ()

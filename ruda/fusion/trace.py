@@ -274,6 +274,14 @@ class Tracer:
             hint = f"self.{name}.assign(value) on a tensor made beforehand"
         raise refusal("compile", what, hint=hint)
 
+    def check_history(self) -> None:
+        """Refuse to leave a tensor from outside with a history of this trace."""
+        for tensor, _ in self.undo:
+            if isinstance(tensor.handle, Symbol | SymbolView) or not self._made(tensor.node):
+                continue
+            what = "a tensor from outside would keep the history of what is assigned to it"
+            raise refusal("assign", what, tensor.spec, "detach() of the value, or no_grad()")
+
     def put_back(self) -> None:
         """Give the user's tensors their nodes again, and refuse further use of the symbols."""
         for tensor, node in reversed(self.undo):

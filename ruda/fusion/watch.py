@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Callable
-from types import CodeType, FunctionType
+from types import FunctionType
 from typing import Any
 
 from ruda.core.errors import CaptureError
@@ -25,12 +25,13 @@ class Watch:
 
     def __init__(self, enter: Callable[[Any, list[FunctionType]], None]) -> None:
         self.enter = enter
-        self.functions: dict[CodeType, list[FunctionType]] = {}
+        # By id: hashing a code object walks all of it.
+        self.functions: dict[int, list[FunctionType]] = {}
 
     def __enter__(self) -> Watch:
-        for found in gc.get_objects():
-            if found.__class__ is FunctionType:
-                self.functions.setdefault(found.__code__, []).append(found)
+        # Not __class__, which a proxy among the objects may answer with code of its own.
+        for found in [x for x in gc.get_objects() if type(x) is FunctionType]:
+            self.functions.setdefault(id(found.__code__), []).append(found)
         self._install()
         return self
 
@@ -55,4 +56,4 @@ class Watch:
 
     def _event(self, frame: Any, event: str, _: Any) -> None:
         if event == "call" and is_user_frame(frame):
-            self.enter(frame, self.functions.get(frame.f_code, []))
+            self.enter(frame, self.functions.get(id(frame.f_code), []))

@@ -1,0 +1,160 @@
+"""What a program relies on besides Python values: leaves, handles, and which memory is apart.
+
+A trace takes handles that differ for memory that differs, so a call whose arguments or gradients
+show memory of the state needs a program of its own.
+"""
+
+from __future__ import annotations
+
+from itertools import repeat
+from operator import attrgetter, is_
+from typing import Any
+
+from ruda.core.devices import client as client_of
+from ruda.core.errors import CaptureError
+from ruda.fusion.guards import Contents, Guard, Guards
+from ruda.fusion.state import Argument, Gradient, Held
+from ruda.fusion.trace import Tracer
+from ruda.fusion.tree import Given
+from ruda.tensor.tensor import RudaTensor
+
+_grad = attrgetter("grad")
+Named = list[tuple[str, RudaTensor]]
+
+
+def defaults() -> tuple[Any, ...]:
+    """What values without a device or dtype get."""
+    client = client_of()
+    return client, client.defaults.floating, client.defaults.integer
+
+
+class Footing:
+    """Made at the end of a trace; adds its guards on handles, nodes and hooks to ``guards``."""
+
+    def __init__(self, tracer: Tracer, guards: Guards, given: Given, tensors: Named) -> None:
+        self.client = tracer.client
+        self.guards = guards
+        self.defaults = defaults()
+        self._take_leaves(tracer)
+        self._take_tensors(tracer, given, tensors)
+        self._take_memory(tracer, given)
+        guards.settle(lambda handle: id(handle.root or handle) in tracer.cells.bases)
+
+    def _take_leaves(self, tracer: Tracer) -> None:
+        """Which leaves have a gradient when the call begins, and of which spec."""
+        self.bare: list[Any] = []
+        self.graded: list[tuple[Any, Any]] = []
+        for leaf, grad in tracer.first_grads.items():
+            self.guards.plain.append(Guard("a hook of a leaf", getattr, leaf, "hooks", leaf.hooks))
+            if leaf.hooks:
+                self.guards.contents.append(Contents("the hooks of a leaf", leaf.hooks))
+            if grad is not None:
+                self._take_gradient(tracer, leaf, grad)
+            elif leaf not in tracer.argument_leaves:
+                self.bare.append(leaf)
+
+    def _take_gradient(self, tracer: Tracer, leaf: Any, grad: RudaTensor) -> None:
+        source = tracer.cells.sources.get(id(grad.handle))
+        if isinstance(source, Argument):
+            what = "a gradient is also an argument of the compiled step"
+            raise CaptureError("compile", what, hint="reading x.grad inside of the step")
+        if not isinstance(source, Gradient):
+            self.guards.plain.append(Guard("a gradient", getattr, leaf, "grad", grad))
+        if leaf not in tracer.argument_leaves:
+            self.graded.append((leaf, grad.spec))
+
+    def _take_tensors(self, tracer: Tracer, given: Given, tensors: Named) -> None:
+        """Tensors from outside keep handle and node; arguments that are state too are pinned."""
+        names = {id(tensor): path for path, tensor in tensors}
+        grads = {id(g) for g in tracer.first_grads.values() if g is not None}
+        own = grads | tracer.arguments.keys()
+        met = [(t, h, n) for ref, h, n in tracer.met.values() if (t := ref()) is not None]
+        met = [(t, h, n) for t, h, n in met if id(t) not in own]
+        for tensor, handle, node in met:
+            path = names.get(id(tensor), "a tensor")
+            self.guards.plain.append(Guard(path, getattr, tensor, "handle", handle))
+            self.guards.plain.append(Guard(f"{path}.node", getattr, tensor, "node", node))
+        others = [t for t, _, _ in met] + [t for _, t in tensors]
+        roots = {id(t.handle.root or t.handle) for t in others}
+        self.pins = [
+            (i, value.handle.root or value.handle)
+            for i, value in enumerate(given.leaves)
+            if value.__class__ is RudaTensor and id(value.handle.root or value.handle) in roots
+        ]
+        for identity, (generator, _) in tracer.draws.items():
+            if identity not in tracer.seeds:
+                seed = Guard("the seed of a generator", getattr, generator, "seed", generator.seed)
+                self.guards.plain.append(seed)
+
+    def _take_memory(self, tracer: Tracer, given: Given) -> None:
+        """Where state lies, and what of it is written."""
+        cells, client = tracer.cells, self.client
+        changed = cells.changed()
+        held = [c for c in cells.bases.values() if isinstance(c.history[0].payload, Held)]
+        self.held = {id(cell.real) for cell in held}
+        self.writes = bool(changed)
+        written = [client.extent(c.real) for c in held if c.version]
+        # An argument that is only read may show state that is only read.
+        on_arguments = any(isinstance(c.history[0].payload, Argument) for c in changed)
+        self.against = [client.extent(c.real) for c in held] if on_arguments else written
+        places = [(*client.extent(c.real), c.version > 0) for c in cells.bases.values()]
+        if changed and _collide(sorted(places)):
+            what = "two tensors share memory that only NumPy knows of, and one is assigned"
+            raise CaptureError("compile", what, hint="views of one tensor, or copies")
+        self.offsets = [
+            (i, value.handle.offset, client.base(value.handle.root))
+            for i, value in enumerate(given.leaves)
+            if value.__class__ is RudaTensor
+            and value.handle.root is not None
+            and cells.bases.get(id(value.handle.root)) in changed
+        ]
+
+    def holds(self, given: Given) -> bool:
+        """Whether a program is right for a call with the same key of arguments."""
+        if not self.guards.hold() or defaults() != self.defaults:
+            return False
+        if not all(map(is_, map(_grad, self.bare), repeat(None))):
+            return False
+        for leaf, spec in self.graded:
+            if leaf.grad is None or leaf.grad.spec is not spec:
+                return False
+        if not all((h := given.leaves[i].handle) is r or h.root is r for i, r in self.pins):
+            return False
+        return not self.writes or self._apart(given)
+
+    def _apart(self, given: Given) -> bool:
+        """Whether arguments and gradients share no memory with state, or with each other."""
+        pinned = {id(root) for _, root in self.pins}
+        free = [root for root in given.roots if id(root) not in pinned]
+        grads = [leaf.grad.handle for leaf, _ in self.graded]
+        grads = [handle for handle in grads if id(handle) not in self.held]
+        found = {id(root) for root in free} | {id(handle) for handle in grads}
+        if not found.isdisjoint(self.held) or len(found) != len({*map(id, free)}) + len(grads):
+            return False
+        client = self.client
+        for i, offset, spec in self.offsets:
+            handle = given.leaves[i].handle
+            if handle.offset != offset or client.base(handle.root) is not spec:
+                return False
+        extents = [client.extent(root) for root in free] if self.against else []
+        return not any(a < d and c < b for a, b in extents for c, d in self.against)
+
+    def failure(self) -> str:
+        """What does not hold, in words."""
+        found = self.guards.failure()
+        if found is not None:
+            return found
+        if defaults() != self.defaults:
+            return "the default device or dtypes"
+        return "which gradients are None, or which tensors share memory"
+
+
+def _collide(places: list[tuple[int, int, bool]]) -> bool:
+    """Whether a written stretch of memory meets another; ``places`` are sorted by start."""
+    end = written_end = 0
+    for start, stop, written in places:
+        if start < (end if written else written_end):
+            return True
+        end = max(end, stop)
+        written_end = max(written_end, stop) if written else written_end
+    return False
