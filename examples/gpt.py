@@ -10,12 +10,16 @@ previous character would lose.
     python examples/gpt.py --minutes 10           a longer run
     python examples/gpt.py --text book.txt        other text
     python examples/gpt.py --resume               go on where the last run stopped
+
+Ctrl-C ends a run after the step at hand and saves it. Read from the top: the model, the text, then
+`Run`, whose method `step` is all there is to training.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sysconfig
 from collections import Counter
 from collections.abc import Iterator
@@ -37,6 +41,7 @@ from ruda.optim import schedule
 matplotlib.use("agg")
 
 UNKNOWN = "\N{REPLACEMENT CHARACTER}"
+LEAST = 10_000
 
 
 @dataclass(frozen=True)
@@ -136,27 +141,33 @@ class Text:
 
 def read_text(where: Path | None, limit: int = 8_000_000) -> tuple[str, str]:
     """The text to learn from and the text to be judged on, about one part in ten."""
-    folder = where or Path(sysconfig.get_path("stdlib"))
-    if folder.is_file():
-        text = folder.read_text("utf-8", errors="replace")[:limit]
+    source = where or Path(sysconfig.get_path("stdlib"))
+    if source.is_file():
+        text = source.read_text("utf-8", errors="replace")[:limit]
         cut = len(text) * 9 // 10
-        return text[:cut], text[cut:]
-    pattern = "*.py" if where is None else "*"
-    found = (p for p in folder.rglob(pattern) if p.is_file())
-    files = sorted(p for p in found if readable(p.relative_to(folder)))
-    parts = [p.read_text("utf-8", errors="replace") for p in files[:1500]]
-    learn = "".join(t for i, t in enumerate(parts) if i % 10 != 5)[:limit]
-    judge = "".join(t for i, t in enumerate(parts) if i % 10 == 5)[: limit // 9]
-    if len(judge) < 10_000:
-        got = f"Got {len(judge)} characters to judge on. Expected at least 10000."
-        raise SystemExit(f"gpt: too little text in {folder}. {got} Try another --text.")
+        learn, judge = text[:cut], text[cut:]
+    else:
+        files = files_in(source, "*.py" if where is None else "*")
+        parts = [p.read_text("utf-8", errors="replace") for p in files]
+        learn = "".join(t for i, t in enumerate(parts) if i % 10 != 5)[:limit]
+        judge = "".join(t for i, t in enumerate(parts) if i % 10 == 5)[: limit // 9]
+    if min(len(learn), len(judge)) < LEAST:
+        got = f"Got {len(learn)} characters to learn from and {len(judge)} to judge on."
+        expected = f"Expected {LEAST} at least of both. Try another --text."
+        raise SystemExit(f"gpt: too little text in {source}. {got} {expected}")
     return learn, judge
 
 
-def readable(path: Path) -> bool:
-    """Leave out installed packages, tests and hidden files."""
+def files_in(folder: Path, pattern: str, most: int = 1500) -> list[Path]:
+    """Files in a fixed order; installed packages, tests and hidden files are left out."""
     left_out = {"site-packages", "dist-packages", "test", "tests", "idlelib", "__pycache__"}
-    return not any(part in left_out or part.startswith(".") for part in path.parts)
+    found = [
+        path
+        for path in folder.rglob(pattern)
+        if path.is_file()
+        and not any(p in left_out or p.startswith(".") for p in path.relative_to(folder).parts)
+    ]
+    return sorted(found)[:most]
 
 
 def batch(codes: np.ndarray, starts: np.ndarray, context: int) -> tuple[ruda.Tensor, ruda.Tensor]:
@@ -272,29 +283,47 @@ def steps_in(minutes: float, text: Text, shape: Shape, size: int) -> int:
     return max(20, int(minutes * 60 * 0.9 / per_step))
 
 
-def train(run: Run, compiled: bool, folder: Path) -> None:
-    """Train to the end, showing progress; an interrupt saves and stops."""
-    step = ruda.compile(run.step) if compiled else run.step
+class Interrupt:
+    """Ctrl-C asks for an end after the step at hand, so that what is saved is whole.
+
+    A second one ends the program at once.
+    """
+
+    def __enter__(self) -> Interrupt:
+        self.asked = False
+        self.before = signal.signal(signal.SIGINT, self.ask)
+        return self
+
+    def ask(self, *_: object) -> None:
+        self.asked = True
+        signal.signal(signal.SIGINT, self.before)
+
+    def __exit__(self, *_: object) -> None:
+        signal.signal(signal.SIGINT, self.before)
+
+
+def train(run: Run, options: argparse.Namespace) -> None:
+    """Train to the end or to an interrupt, showing progress, and save."""
+    step = ruda.compile(run.step) if options.compile else run.step
     tokens = run.size * run.shape.context
-    pause = max(run.total // 8, 1)
+    pause = max(run.total // options.reports, 1)
     bar = tqdm(run.batches(), total=run.total, initial=run.done, unit="step", dynamic_ncols=True)
     start, before = perf_counter(), run.done
-    try:
+    with Interrupt() as interrupt, bar:
         for x, y in bar:
             run.losses.append(step(x, y).item())
             run.done += 1
             speed = (run.done - before) * tokens / (perf_counter() - start)
             bar.set_postfix_str(f"loss {np.mean(run.losses[-20:]):.3f}, {speed:,.0f} tokens/s")
+            if interrupt.asked:
+                bar.write(f"interrupted after step {run.done}: --resume goes on from here")
+                break
             if run.done % pause == 0 or run.done == run.total:
                 loss = run.judge()
                 run.judged.append((run.done, loss))
                 bar.write(f"step {run.done}: validation loss {loss:.3f}\n{run.write()}\n")
-                run.save(folder / "gpt.safetensors")
-    except KeyboardInterrupt:
-        bar.write("interrupted: saving, --resume goes on from here")
-    finally:
-        bar.close()
-        run.save(folder / "gpt.safetensors")
+                run.save(options.out / "gpt.safetensors")
+    run.save(options.out / "gpt.safetensors")
 
 
 def draw(run: Run, entropy: float, path: Path) -> None:
@@ -318,8 +347,9 @@ def arguments(given: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--batch", type=int, default=32, help="windows in a batch")
     parser.add_argument("--rate", type=float, default=2e-3, help="peak learning rate")
     parser.add_argument("--layers", type=int, default=Shape.layers)
-    parser.add_argument("--width", type=int, default=Shape.width)
+    parser.add_argument("--width", type=int, default=Shape.width, help="a multiple of 4")
     parser.add_argument("--context", type=int, default=Shape.context)
+    parser.add_argument("--reports", type=int, default=8, help="how often to judge and write")
     parser.add_argument("--device", help='such as "cpu" or "cuda"')
     parser.add_argument("--compile", action="store_true", help="capture the step with ruda.compile")
     parser.add_argument("--resume", action="store_true", help="go on where the last run stopped")
@@ -344,13 +374,14 @@ def main(given: list[str] | None = None) -> Run:
     entropy = run.text.bigram_entropy()
     size = sum(p.size for p in run.model.parameters())
     print(f"{size:,} parameters, {len(run.text.learn):,} characters, on {ruda.default_device()}")
-    train(run, options.compile, options.out)
+    train(run, options)
     draw(run, entropy, options.out / "loss.png")
     if run.judged:
         loss = run.judged[-1][1]
-        below = 100 * (1 - loss / entropy)
+        side = "below" if loss < entropy else "above"
         print(f"validation loss {loss:.3f} nats, character-bigram entropy {entropy:.3f} nats:")
-        print(f"{below:.1f} % below what any model of character pairs can reach")
+        share = 100 * abs(1 - loss / entropy)
+        print(f"{share:.1f} % {side} what the best model of character pairs reaches")
     print(f"model and curve: {options.out / 'gpt.safetensors'}, {options.out / 'loss.png'}")
     return run
 
