@@ -21,6 +21,7 @@ from ruda.ops.create import arange, asarray, empty, empty_like, from_dlpack, ful
 from ruda.ops.diagonal import diag, diagonal, eye, meshgrid, tri, tril, triu
 from ruda.ops.einsum import einsum
 from ruda.ops.explog import exp, exp2, expm1, log, log1p, log2, log10, log_sigmoid, logaddexp, logit, sigmoid, xlogy
+from ruda.ops.folding import fold, unfold
 from ruda.ops.gather import gather, index_add, index_put, masked_select, one_hot, scatter, take, take_along_axis
 from ruda.ops.hyper import acosh, asinh, atanh, cosh, sinh, tanh
 from ruda.ops.join import chunk, concat, split, stack, unstack
@@ -37,7 +38,6 @@ from ruda.ops.sets import bincount, histogram, nonzero, unique, unique_all, uniq
 from ruda.ops.sort import argsort, argtopk, searchsorted, sort, topk
 from ruda.ops.special import digamma, erf, erfc, erfinv, lgamma, polygamma
 from ruda.ops.statistics import logsumexp, mean, norm, std, var
-from ruda.ops.strides import fold, unfold
 from ruda.ops.tiling import pad, repeat, roll, tile
 from ruda.ops.trig import acos, asin, atan, atan2, cos, sin, tan
 from ruda.tensor.tensor import RudaTensor
