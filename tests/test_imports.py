@@ -38,6 +38,7 @@ BASE = {
     "numpy": (
         "ruda/core/dtypes.py",
         "ruda/tensor/tensor.py",
+        "ruda/tensor/dlpack.py",
         "ruda/tensor/host.py",
         "ruda/tensor/operands.py",
         "ruda/ops/",
@@ -70,6 +71,7 @@ INSIDE_FUNCTIONS = {
     ("ruda/__init__.py", "__getattr__"): "public faces load on first use",
     ("ruda/backends/__init__.py", "make_client"): "a backend loads with its first device",
     ("ruda/core/devices.py", "client"): "core knows backends by name only",
+    ("ruda/ops/listing.py", "load"): "listing the table means importing every family",
     ("ruda/tensor/tensor.py", "RudaTensor.backward"): "the tape's engine stands above the tensor",
     ("ruda/tensor/tensor.py", "RudaTensor.__array_namespace__"): "its answer is ruda itself",
 }
