@@ -116,6 +116,10 @@ class Tracer(Protocol):
         """Record ``value`` as the next content of what ``spec`` shows of ``handle``."""
         ...
 
+    def refuse(self, op: str, what: str) -> None:
+        """Raise ``CaptureError`` with the user's line: ``what`` cannot be replayed."""
+        ...
+
     def read(self, spec: Spec, handle: Any, op: str) -> Any:
         """Refuse to read a value while tracing: raises ``CaptureError`` with the user's line."""
         ...

@@ -53,6 +53,7 @@ class Compiled:
         self.fn = fn
         self.max_signatures = max_signatures
         self.programs: dict[Any, list[Program]] = {}
+        # Why calls needed a trace; the first reason is that there was none.
         self._reasons: list[str] = []
         self._lock = threading.RLock()
 
@@ -68,6 +69,12 @@ class Compiled:
     def __get__(self, owner: Any, cls: Any = None) -> Any:
         return self if owner is None else functools.partial(self, owner)
 
+    def __reduce__(self) -> Any:
+        # Traces stay behind: they hold on to the memory of this process.
+        name = getattr(self.fn, "__qualname__", "")
+        scope = getattr(self.fn, "__globals__", {})
+        return name if scope.get(name) is self else (Compiled, (self.fn, self.max_signatures))
+
     def __repr__(self) -> str:
         name = getattr(self.fn, "__qualname__", repr(self.fn))
         return f"<compiled {name}: {self._count()} signature(s)>"
@@ -78,18 +85,19 @@ class Compiled:
     def _program(self, given: Given, args: Any, kwargs: dict[str, Any]) -> Program:
         mode = MODE.get()
         key = (given.key, mode.grad, mode.cast, mode.precision)
-        known = self.programs.setdefault(key, [])
+        known = self.programs.get(key, [])
         for i, program in enumerate(known):
             if program.footing.holds(given):
                 if i:
                     # The one in use is looked at first.
                     known.insert(0, known.pop(i))
                 return program
-        self._reasons.append(self._reason(given, known))
+        reason = self._reason(given, known)
         if self._count() >= self.max_signatures:
-            raise self._too_many()
+            raise self._too_many(reason)
         program = trace(self.fn, given, args, kwargs)
-        known.insert(0, program)
+        self._reasons.append(reason)
+        self.programs.setdefault(key, []).insert(0, program)
         return program
 
     def _reason(self, given: Given, known: list[Program]) -> str:
@@ -99,8 +107,9 @@ class Compiled:
         keys = [key[0] for key, programs in self.programs.items() if programs]
         return given.difference(keys[-1]) if keys else "the first call"
 
-    def _too_many(self) -> CaptureError:
-        changing = max(set(self._reasons[1:]), key=self._reasons.count)
+    def _too_many(self, reason: str) -> CaptureError:
+        reasons = [*self._reasons[1:], reason]
+        changing = max(reasons, key=reasons.count)
         what = f"more than {self.max_signatures} signatures, because {changing} keeps changing"
         hint = "a float argument or a tensor for what changes, or padding shapes to a few sizes"
         return CaptureError("compile", what, hint=f"{hint}; or max_signatures=")

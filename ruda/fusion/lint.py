@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from ruda.fusion.code import facts_of
 
 _CLOCKS = ("time", "datetime", "random", "secrets", "uuid", "numpy.random")
+_UNSEEN = ("eval", "exec", "globals", "locals", "vars")
 _NOW = ("now", "utcnow", "today")
 
 
@@ -56,10 +57,16 @@ def _resolved(chain: tuple[str, ...], scope: dict[str, Any]) -> str | None:
 
 
 def findings(code: CodeType, scope: dict[str, Any]) -> list[Finding]:
-    """The clocks and random numbers that ``code`` mentions, with the globals ``scope``."""
-    names = {_resolved(chain, scope) for chain in facts_of(code).chains}
+    """The clocks, random numbers and unguarded reads of ``code``, with the globals ``scope``."""
+    facts = facts_of(code)
+    names = {_resolved(chain, scope) for chain in facts.chains}
+    names |= {name for name, _ in facts.imports if name in _CLOCKS}
     where = f"{code.co_filename}:{code.co_firstlineno} in {code.co_name}"
-    return [frozen(name, where) for name in sorted(names - {None})]  # type: ignore[type-var]
+    found = [frozen(name, where) for name in sorted(names - {None})]  # type: ignore[type-var]
+    for name in sorted(facts.globals.intersection(_UNSEEN) - scope.keys()):
+        hint = "naming what is read, so that a change of it is seen"
+        found.append(Finding(f"what {name}() reads is not guarded", where, hint))
+    return found
 
 
 def frozen(name: str | None, where: str) -> Finding:

@@ -123,7 +123,7 @@ def trace(fn: Callable[..., Any], given: Given, args: Any, kwargs: dict[str, Any
             results.seal(given)
             tracer.check_history()
         tracer.put_back()
-        _check_unchanged(tracer, reach.guards, given, inside)
+        _check_unchanged(tracer, reach.finish(), given, inside)
         program = Program(tracer, results, reach, given)
     except BaseException:
         tracer.put_back()

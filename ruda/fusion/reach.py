@@ -10,8 +10,11 @@ from __future__ import annotations
 
 import collections
 import functools
+import io
+import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from importlib.util import resolve_name
 from types import FunctionType
 from typing import Any
 
@@ -31,6 +34,7 @@ class Reach:
         self.tensors: list[tuple[str, RudaTensor]] = []
         self.objects: list[tuple[str, Any]] = []
         self._seen: set[tuple[int, Any]] = set()
+        self._imports: dict[tuple[tuple[str, int], Any], Facts] = {}
         self._visited: set[tuple[int, int]] = set()
         # Alive objects that belong to nobody inside the trace, with the path to each.
         self._paths: dict[int, str] = {}
@@ -48,6 +52,10 @@ class Reach:
         facts, scope, local = facts_of(code), frame.f_globals, frame.f_locals
         for name in facts.globals & scope.keys():
             self._reach(name, dict.get, scope, name, scope[name], facts)
+        for module in facts.imports:
+            # Its first import may still be to come: looked at again when the trace is over.
+            self._imports[module, scope.get("__package__")] = facts
+        self._enter_imports()
         for function in functions:
             self._enter_function(function, local, facts)
         count = code.co_argcount + code.co_kwonlyargcount + 2
@@ -56,6 +64,20 @@ class Reach:
             path = self._paths.get(id(value))
             if path is not None:
                 self._walk(path, value, facts)
+
+    def _enter_imports(self) -> None:
+        for ((name, level), package), facts in self._imports.items():
+            full = resolve_name("." * level + name, package) if level else name
+            for place in {full, full.partition(".")[0]} & sys.modules.keys():
+                module = sys.modules[place]
+                # A module that is being loaded has not all of its names yet.
+                if not getattr(getattr(module, "__spec__", None), "_initializing", False):
+                    self._walk(place, module, facts)
+
+    def finish(self) -> Guards:
+        """The guards, once the trace is over."""
+        self._enter_imports()
+        return self.guards
 
     def _enter_function(self, function: FunctionType, local: Any, facts: Facts) -> None:
         names, cells = function.__code__.co_freevars, function.__closure__ or ()
@@ -104,6 +126,11 @@ class Reach:
             return [(path, value.__self__)]
         if isinstance(value, functools.partial):
             return [(path, value.func), (path, value.args), (path, value.keywords)]
+        if isinstance(value, Iterator) and not isinstance(value, io.IOBase):
+            hint = "taking the next item outside and passing it as an argument"
+            raise refusal(
+                "compile", f"{path} is an iterator, which a replay would not move", hint=hint
+            )
         if isinstance(value, types.ModuleType) and not is_user_file(_file(value)):
             return []
         if isinstance(value, type) or type(value).__module__.partition(".")[0] != "ruda":
@@ -159,7 +186,9 @@ class Reach:
         out = []
         fields = {} if isinstance(value, type) else _fields(value)
         classes = value.__mro__ if isinstance(value, type) else type(value).__mro__
-        for name in facts.attributes:
+        # Code of a library that finds attributes itself may read any field for any name.
+        names = fields.keys() if _finds_attributes(type(value)) else facts.attributes
+        for name in names:
             if name in fields:
                 found: tuple[Any, ...] = (dict.get, fields, fields[name])
             else:
@@ -173,8 +202,18 @@ class Reach:
         return out
 
 
-_NOTHING = Facts(frozenset(), frozenset(), frozenset())
+_NOTHING = Facts(frozenset(), frozenset(), frozenset(), frozenset())
 _ITEMS = object()
+
+
+@functools.cache
+def _finds_attributes(cls: type) -> bool:
+    """Whether a class of an installed package has ``__getattr__`` or ``__getitem__`` in Python."""
+    hooks = ("__getattr__", "__getattribute__", "__getitem__")
+    found = (vars(c).get(hook) for c in cls.__mro__ for hook in hooks)
+    return any(
+        isinstance(f, FunctionType) and not is_user_file(f.__code__.co_filename) for f in found
+    )
 
 
 def _is_deque(value: Any) -> bool:

@@ -195,6 +195,10 @@ class Tracer:
         """A tensor with the values of ``handle``, afresh in each replay."""
         return wrap(spec, Symbol(self, self.graph.constant(handle, spec), spec))
 
+    def refuse(self, op: str, what: str) -> None:
+        """Refuse what a replay would not do again."""
+        raise refusal(op, f"{what} while tracing", hint="doing it outside of the compiled step")
+
     def read(self, spec: Spec, handle: Any, op: str) -> Any:
         """Refuse: there is no value yet."""
         hint = "ruda.where or another operator, or returning the tensor and reading it outside"

@@ -60,6 +60,9 @@ class Given:
         cls = value.__class__
         self.places.append(path)
         if cls is RudaTensor:
+            if value.qparams is not None:
+                hint = "dequantizing it, or reaching it through a closure"
+                raise refusal("compile", f"{path} is quantized", value.spec, hint)
             node = value.node
             kind = node if node is None else node.__class__
             grad = node.grad.spec if kind is Leaf and node.grad is not None else None

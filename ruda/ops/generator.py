@@ -14,6 +14,7 @@ from ruda.core.devices import default_device
 from ruda.core.errors import ArgumentError, DTypeError, StrategyError
 from ruda.core.shapes import index
 from ruda.ops.reference import philox
+from ruda.tensor.host import check_untraced
 
 DRAWS = 1 << philox.DRAW_BITS
 SEEDS = 1 << philox.SEED_BITS
@@ -45,6 +46,7 @@ class Generator:
 
     def __init__(self, seed: int = 0, *labels: int, engine: str = "philox") -> None:
         _check_engine(engine)
+        check_untraced("Generator", "a generator is made or reseeded")
         self._seed = _word(seed, "seed")
         for label in labels:
             self._seed = _derived(self._seed, _word(label, "label"), 1, _LABELLING)[0]
@@ -73,6 +75,7 @@ class Generator:
         Atomic: two threads never get the same number.
         """
         count = index(draws, "Generator.advance", "draws")
+        check_untraced("Generator.advance", "a generator is moved on by hand")
         with self._lock:
             first = self._draw
             if not 0 <= count <= DRAWS - first:
@@ -90,6 +93,7 @@ class Generator:
 
     def manual_seed(self, seed: int) -> Generator:
         """Start the stream of ``seed`` from its first draw; returns the generator itself."""
+        check_untraced("manual_seed", "a generator is made or reseeded")
         with self._lock:
             self._seed, self._draw = _word(seed, "seed"), 0
         return self
@@ -124,6 +128,7 @@ class Generator:
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
         """Go on from a ``state_dict``. Raises ``ArgumentError`` for anything else."""
+        check_untraced("load_state_dict", "a generator is made or reseeded")
         if set(state) != {"seed", "draw"}:
             expected = "a mapping of seed and draw"
             raise ArgumentError("load_state_dict", "not a generator's state", dict(state), expected)

@@ -114,6 +114,13 @@ def fresh_draw(generator: Any) -> Any:
     return generator.advance(1) if tracer is None else tracer.draw(generator)
 
 
+def check_untraced(op: str, what: str) -> None:
+    """Raise ``CaptureError`` inside a trace, whose replays would not do ``what`` again."""
+    tracer = MODE.get().tracer
+    if tracer is not None:
+        tracer.refuse(op, what)
+
+
 def seed_number(generator: Any) -> Any:
     """The seed of ``generator``; inside a trace a value that each replay renews."""
     tracer = MODE.get().tracer

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import math
 import os
+import pickle
 import random
 import time
 from collections.abc import Callable
@@ -314,3 +316,44 @@ def test_the_shadow_check_sees_a_difference_and_says_when_it_cannot_run(
 def _only(compiled: Any) -> Any:
     ((program,),) = compiled.programs.values()
     return program
+
+
+def test_generators_made_or_moved_inside_are_refused() -> None:
+    generator = ruda.random.Generator(1)
+    for act in (
+        lambda: ruda.random.Generator(2),
+        lambda: generator.manual_seed(5),
+        lambda: generator.split(2),
+        lambda: generator.jump(),
+        lambda: generator.advance(1),
+        lambda: generator.load_state_dict({"seed": 1, "draw": 4}),
+    ):
+        with pytest.raises(CaptureError, match=r"while tracing, at .*test_capture\.py"):
+            ruda.compile(act)()
+    assert (generator.seed, generator.draw) == (1, 0)
+
+
+def test_an_iterator_is_refused() -> None:
+    batches = iter([X, X + 1.0])
+    with pytest.raises(CaptureError, match="batches is an iterator"):
+        ruda.compile(lambda: next(batches) * 2.0)()
+    assert next(batches) is X
+
+
+def test_reads_that_cannot_be_guarded_are_reported() -> None:
+    compiled = ruda.compile(lambda x: x * eval("2.0"))
+    compiled(X)
+    assert [finding.what for finding in compiled.lint()] == ["what eval() reads is not guarded"]
+
+
+@ruda.compile
+def at_module_level(x: Any) -> Any:
+    return x * 2.0
+
+
+def test_compiled_functions_pickle_and_copy() -> None:
+    assert pickle.loads(pickle.dumps(at_module_level)) is at_module_level
+    at_module_level(X)
+    other = copy.deepcopy(ruda.compile(branch, max_signatures=3))
+    assert other.fn is branch
+    assert other.max_signatures == 3

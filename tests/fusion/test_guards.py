@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
+import sys
 import types
-from collections import namedtuple
 from typing import Any
 
 import numpy as np
@@ -64,7 +65,7 @@ def test_integers_bools_and_strings_are_guards() -> None:
 
 
 def test_nested_arguments() -> None:
-    Pair = namedtuple("Pair", "a b")
+    Pair = collections.namedtuple("Pair", "a b")
 
     @dataclasses.dataclass
     class Batch:
@@ -411,3 +412,25 @@ def test_guards_hold_no_batch_alive() -> None:
     gc.collect()
     assert tensor() is None
     assert handle() is None
+
+
+def test_a_module_imported_inside_and_a_library_object(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "settings_of_a_test.py").write_text("GAIN = 2.0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    options = collections.UserDict(bias=1.0)
+
+    def step(x: Any) -> Any:
+        import settings_of_a_test
+        from settings_of_a_test import GAIN
+
+        return x * GAIN * settings_of_a_test.GAIN + options["bias"]
+
+    compiled = ruda.compile(step)
+    assert compiled(X).tolist() == [5.0, 9.0]
+    sys.modules["settings_of_a_test"].GAIN = 3.0
+    assert compiled(X).tolist() == [10.0, 19.0]
+    options["bias"] = 0.0
+    assert compiled(X).tolist() == [9.0, 18.0]
+    del sys.modules["settings_of_a_test"]
