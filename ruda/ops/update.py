@@ -3,7 +3,7 @@
 The body of a row is its meaning and its gradient; the reference walks blocks that stay in the
 cache, and can write over its operands. Learning rate and step count are 0-d tensors, so they
 change without a new plan; the other settings are scalars by value. What is computed from scalars
-alone is float64 whatever the dtype of the parameter.
+alone is float64 whatever the dtype of the parameter. A weight decay of None is none.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def _dtype(op: Any, specs: Specs, *_: Any) -> Any:
             expected = "a real floating dtype" if name in "pg" else own
             raise DTypeError(op.name, f"{name} has the wrong dtype", spec.dtype, expected)
     counted = len(op.outs) == count
-    if counted and not specs[count].dtype.is_integer:
-        raise DTypeError(op.name, "the step does not count", specs[count].dtype, "an integer dtype")
+    if counted and (specs[count].weak or not specs[count].dtype.is_integer):
+        raise DTypeError(op.name, "the step does not count", specs[count], "a tensor of integers")
     rest = specs[count + counted :]
     casts = (own,) * count + (None,) * counted + tuple(None if s.weak else float64 for s in rest)
     return casts, (own,) * (count - 1) + (specs[count].dtype,) * counted
@@ -79,9 +79,7 @@ def _as(value: Any, dtype: Any) -> Any:
 
 def _descent(p: RudaTensor, g: RudaTensor, weight_decay: Any, maximize: bool) -> RudaTensor:
     g = -g if maximize else g
-    if weight_decay.__class__ is not RudaTensor and weight_decay == 0:
-        return g
-    return g + p * _as(weight_decay, p.dtype)
+    return g if weight_decay is None else g + p * _as(weight_decay, p.dtype)
 
 
 @fused(
@@ -92,6 +90,7 @@ def _descent(p: RudaTensor, g: RudaTensor, weight_decay: Any, maximize: bool) ->
     shape=_shape,
     dtype=_dtype,
     numpy=_fresh(reference.sgd, 2, counted=False),
+    optional=("weight_decay",),
 )
 def sgd_step(p: Any, g: Any, lr: Any, weight_decay: Any, maximize: bool) -> Any:
     """``p - lr * (g + weight_decay * p)``, with -g for g to ``maximize``."""
@@ -108,6 +107,7 @@ def sgd_step(p: Any, g: Any, lr: Any, weight_decay: Any, maximize: bool) -> Any:
     shape=_shape,
     dtype=_dtype,
     numpy=_fresh(reference.momentum, 3),
+    optional=("weight_decay",),
 )
 def momentum_step(
     p: Any,
@@ -145,6 +145,7 @@ def momentum_step(
     shape=_shape,
     dtype=_dtype,
     numpy=_fresh(reference.adamw, 4),
+    optional=("weight_decay",),
     domain=(0.1, 2.0),
 )
 def adamw_step(
@@ -173,10 +174,11 @@ def adamw_step(
     dtype, t = x.dtype, astype(step + 1, float64)
     root = sqrt(1.0 - pow(beta2, t))
     size, floor = _as(root / (1.0 - pow(beta1, t)) * lr, dtype), _as(root * eps, dtype)
-    g = _descent(x, astype(g, dtype, copy=False), 0 if decoupled else weight_decay, maximize)
+    g = _descent(x, astype(g, dtype, copy=False), None if decoupled else weight_decay, maximize)
     mean = mean + (g - mean) * _as(1.0 - beta1, dtype)
     square = square * _as(beta2, dtype) + g * g * _as(1.0 - beta2, dtype)
-    x = x * _as(1.0 - lr * weight_decay, dtype) if decoupled else x
+    if decoupled and weight_decay is not None:
+        x = x * _as(1.0 - lr * weight_decay, dtype)
     x = x - mean / (sqrt(square) + floor) * size
     new = (astype(a, b.dtype, copy=False) for a, b in ((x, p), (mean, m), (square, v)))
     return (*new, step + 1)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from typing import Any
 
+from ruda.core.dtypes import float32
 from ruda.core.errors import ArgumentError, DeviceError
 from ruda.core.mode import no_grad
-from ruda.ops.arith import abs, maximum, pow, sqrt
 from ruda.ops.cast import astype
 from ruda.ops.create import zeros
-from ruda.ops.reduce import max, sum
+from ruda.ops.join import stack
 from ruda.ops.select import clip
+from ruda.ops.statistics import vector_norm
 from ruda.tensor.tensor import RudaTensor
 
 # Beside the norm in the divisor, so that a norm of zero divides too; PyTorch's value.
@@ -57,20 +57,8 @@ def clip_grad_norm_(
 
 def _norm(grads: list[RudaTensor], kind: float) -> RudaTensor:
     """The norm of all ``grads`` as one vector, in float32 for half types."""
-    wide = (astype(g, "float32") if g.dtype.is_half else g for g in grads)
-    parts = [_powers(g, kind) for g in wide]
-    total = parts[0]
-    for part in parts[1:]:
-        total = maximum(total, part) if math.isinf(kind) else total + part
-    if math.isinf(kind):
-        return total
-    return sqrt(total) if kind == 2.0 else pow(total, 1.0 / kind)  # type: ignore[no-any-return]
-
-
-def _powers(g: RudaTensor, kind: float) -> Any:
-    if math.isinf(kind):
-        return max(abs(g)) if g.size else sum(g)
-    return sum(g * g) if kind == 2.0 else sum(pow(abs(g), kind))
+    wide = (astype(g, float32) if g.dtype.is_half else g for g in grads)
+    return vector_norm(stack([vector_norm(g, ord=kind) for g in wide]), ord=kind)
 
 
 def clip_grad_value_(parameters: RudaTensor | Iterable[RudaTensor], clip_value: float) -> None:

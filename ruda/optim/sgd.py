@@ -61,7 +61,7 @@ class SGD(Optimizer):
         return {"step": counter(master), "momentum_buffer": zeros_beside(master)}
 
     def _updated(self, p: RudaTensor, grad: RudaTensor, state: State, group: Group) -> None:
-        rate, decay, uphill = group["lr"], group["weight_decay"], group["maximize"]
+        rate, decay, uphill = group["lr"], group["weight_decay"] or None, group["maximize"]
         if "momentum_buffer" not in state:
             overwrite("sgd_step", (p,), (p, grad, rate, decay), uphill)
             return

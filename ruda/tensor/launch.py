@@ -107,9 +107,7 @@ def slow(
     if client is None:
         tensors = (v.spec.client for v in values if v.__class__ is RudaTensor)
         client = next(tensors, None) or client_of()
-    operands = [operand(op.name, v, client) for v in values]
-    if None in operands and op.optional:
-        operands = _with_absent(op, values, operands, client)
+    operands = operands_of(op, values, client)
     if None in operands:
         if foreign is NotImplemented:
             return NotImplemented
@@ -131,8 +129,11 @@ def slow(
     return result if out is None else out.assign(result)
 
 
-def _with_absent(op: Op, values: Sequence[Any], operands: list[Any], client: Any) -> list[Any]:
-    """``operands`` with None allowed where the row says that an operand is optional."""
+def operands_of(op: Op, values: Sequence[Any], client: Any) -> list[Any]:
+    """Each value as (spec, handle, node); absent where the row lets it be None, else None."""
+    operands = [operand(op.name, v, client) for v in values]
+    if None not in operands or not op.optional:
+        return operands
     absent = absent_spec(client), None, None
     return [
         absent if value is None and name in op.optional else found

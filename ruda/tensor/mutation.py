@@ -21,7 +21,7 @@ from ruda.core.mode import MODE
 from ruda.core.shapes import broadcast_strides, repeats_memory
 from ruda.core.spec import Spec, spec_of, weak_spec
 from ruda.tensor.dispatch import OPS, Op
-from ruda.tensor.launch import record, slow
+from ruda.tensor.launch import operands_of, record, slow
 from ruda.tensor.node import Leaf, Node
 from ruda.tensor.operands import operand
 from ruda.tensor.tensor import RudaTensor, wrap
@@ -90,7 +90,7 @@ def update_all(
     """
     mode = MODE.get()
     plain = not (mode.grad or mode.tracer or mode.recorder)
-    operands = [operand(op.name, v, targets[0].spec.client) for v in values] if plain else [None]
+    operands = operands_of(op, values, targets[0].spec.client) if plain else [None]
     if None not in operands:
         specs, handles, _ = zip(*operands, strict=True)
         plan = op.lookup(specs, attrs)

@@ -13,6 +13,7 @@ import ruda
 from ruda import nn, optim
 from ruda.core.errors import ArgumentError, DTypeError, ShapeError
 from ruda.ops.table import TABLE
+from ruda.tensor import mutation
 
 
 def leaf(*values: float, dtype: str = "float64") -> ruda.Tensor:
@@ -115,9 +116,14 @@ def test_masters_keep_what_half_parameters_round_away(dtype: str) -> None:
     assert opt.state[with_master]["master"].item() == 3.0
 
 
-def test_a_step_writes_into_the_memory_that_is_there() -> None:
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_a_step_writes_into_the_memory_that_is_there(
+    decay: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     weight = leaf(1.0, 2.0)
-    opt = optim.AdamW([weight])
+    opt = optim.AdamW([weight], weight_decay=decay)
+    # Nothing is copied into place: neither values nor the step count.
+    monkeypatch.setattr(mutation, "assign", None)
     tensors = [weight, *opt.state[weight].values()]
     handles = [t.handle for t in tensors]
     arrays = [t.handle.array for t in tensors]

@@ -29,9 +29,13 @@ def _scratch(like: Array) -> Array:
     return np.empty(min(like.size, max(_BLOCK_BYTES // like.itemsize, 1)), like.dtype)
 
 
-def _descent(g: Array, p: Array, decay: float, maximize: bool, scratch: Array) -> Array:
+def _decay(weight_decay: Any) -> float | None:
+    return None if weight_decay is None else float(weight_decay)
+
+
+def _descent(g: Array, p: Array, decay: float | None, maximize: bool, scratch: Array) -> Array:
     """The gradient to follow downhill: ``±g + decay * p``; in ``scratch`` unless it is ``g``."""
-    if decay:
+    if decay is not None:
         np.multiply(p, decay, out=scratch)
         return (np.subtract if maximize else np.add)(scratch, g, out=scratch)
     return np.negative(g, out=scratch) if maximize else g
@@ -41,7 +45,7 @@ def sgd(
     outs: Sequence[Array], p: Array, g: Array, lr: Any, weight_decay: Any, maximize: bool
 ) -> None:
     """Write ``p - lr * (±g + weight_decay * p)`` into ``outs[0]``."""
-    rate, decay = float(lr), float(weight_decay)
+    rate, decay = float(lr), _decay(weight_decay)
     space = _scratch(p)
     for new, x, dx in _blocks((outs[0], p, g)):
         step = space[: x.size]
@@ -63,7 +67,7 @@ def momentum(
     maximize: bool,
 ) -> None:
     """Write the new parameter, momentum buffer and step of ``momentum_step`` into ``outs``."""
-    rate, keep, decay = float(lr), float(momentum), float(weight_decay)
+    rate, keep, decay = float(lr), float(momentum), _decay(weight_decay)
     first, share = int(step) == 0, 1.0 - float(dampening)
     outs[2][...] = step + 1
     space, more = _scratch(p), _scratch(p)
@@ -72,9 +76,8 @@ def momentum(
         if first:
             np.copyto(new_b, grad)
         else:
-            np.multiply(grad, share, out=t)
             np.multiply(buffer, keep, out=new_b)
-            new_b += t
+            new_b += grad if share == 1.0 else np.multiply(grad, share, out=t)
         if nesterov:
             np.multiply(new_b, keep, out=t)
             t += grad
@@ -101,10 +104,11 @@ def adamw(
 ) -> None:
     """Write the new parameter, moments and step of ``adamw_step`` into ``outs``."""
     count, rate, b1, b2 = int(step) + 1, float(lr), float(beta1), float(beta2)
-    decay = float(weight_decay)
+    decay = _decay(weight_decay)
     root = math.sqrt(1.0 - b2**count)
     size, floor = rate * root / (1.0 - b1**count), float(eps) * root
-    coupled, shrink = (0.0, 1.0 - rate * decay) if decoupled else (decay, 1.0)
+    coupled = None if decoupled else decay
+    shrink = 1.0 - rate * decay if decoupled and decay is not None else 1.0
     outs[3][...] = count
     space, more = _scratch(p), _scratch(p)
     for new_p, new_m, new_v, x, dx, mean, square in _blocks((*outs[:3], p, g, m, v)):
@@ -120,5 +124,5 @@ def adamw(
         t += floor
         np.divide(new_m, t, out=t)
         t *= size
-        np.multiply(x, shrink, out=new_p)
-        new_p -= t
+        x = x if shrink == 1.0 else np.multiply(x, shrink, out=new_p)
+        np.subtract(x, t, out=new_p)

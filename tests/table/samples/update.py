@@ -22,7 +22,7 @@ def _counted(steps: int) -> np.ndarray:
 SAMPLES = {
     "sgd_step": [
         Sample(((3, 5), (3, 5), _RATE, decay), (maximize,))
-        for maximize, decay in itertools.product((False, True), (0.0, 0.1))
+        for maximize, decay in itertools.product((False, True), (None, 0.1))
     ],
     "momentum_step": [
         Sample(((7,), (7,), (7,), _counted(steps), _RATE, 0.9, 0.1, 0.1), flags)
@@ -31,6 +31,10 @@ SAMPLES = {
     "adamw_step": [
         Sample(((7,), (7,), (7,), (7,), _counted(2), _RATE, 0.9, 0.99, 1e-3, 0.1), flags)
         for flags in _FLAGS
+    ]
+    + [
+        Sample(((7,), (7,), (7,), (7,), _counted(0), _RATE, 0.9, 0.99, 1e-3, None), flags)
+        for flags in _FLAGS[1:3]
     ],
 }
 
