@@ -30,11 +30,9 @@ lint: $(VENV)/dev.stamp
 types: $(VENV)/dev.stamp
 	$(RUN) -m mypy
 
-# A generated document is checked from the day it is committed: one line a document.
 generated: $(VENV)/dev.stamp
-ifneq ($(wildcard docs/ops.md),)
+	$(RUN) -m ruda.stubs --check
 	$(RUN) -m ruda.ops --check docs/ops.md
-endif
 
 format: $(VENV)/dev.stamp
 	$(RUN) -m ruff check --fix

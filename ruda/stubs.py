@@ -137,7 +137,7 @@ def face_stub() -> str:
     lines, names = [], []
     for node in tree.body:
         if isinstance(node, ast.ImportFrom) and str(node.module).startswith("ruda"):
-            public = [a for a in node.names if not (a.asname or a.name).startswith("_")]
+            public = [a for a in node.names if _is_public(a.asname or a.name)]
             names += [a.asname or a.name for a in public]
             if public:
                 lines.append(f"from {node.module} import {', '.join(map(_alias, public))}")
@@ -158,6 +158,10 @@ def face_stub() -> str:
     return "\n".join([head, "", *lines, "", *listed, ""])
 
 
+def _is_public(name: str) -> bool:
+    return not name.startswith("_") or name.startswith("__array_")
+
+
 def _alias(alias: ast.alias) -> str:
     return alias.name if alias.asname is None else f"{alias.name} as {alias.asname}"
 
@@ -167,9 +171,12 @@ def _present(modules: tuple[str, ...]) -> list[str]:
 
 
 def _assigned(tree: ast.Module) -> list[str]:
+    """Names of values: assigned in the file, or imported from the mathematical constants."""
     nodes = [node for node in tree.body if isinstance(node, ast.Assign)]
     names = [t.id for node in nodes for t in node.targets if isinstance(t, ast.Name)]
-    return [name for name in names if not name.startswith("_") or name == "__array_api_version__"]
+    maths = [n for n in tree.body if isinstance(n, ast.ImportFrom) and n.module == "math"]
+    names += [alias.name for node in maths for alias in node.names]
+    return [name for name in names if _is_public(name)]
 
 
 def _value(name: str) -> str:

@@ -105,6 +105,14 @@ def widest(full: bool) -> Iterator[Any]:
                 yield _param(Case(op, sample, dtype), i)
 
 
+def one_each(full: bool) -> Iterator[Any]:
+    """The first sample of every row, with ``full`` all of them, as in ``widest``."""
+    for param in widest(full):
+        case = param.values[0]
+        if full or case.sample is samples_of(case.op)[0]:
+            yield param
+
+
 def smooth(full: bool) -> Iterator[Any]:
     """Every differentiable row and sample, in float64 and complex128."""
     for op in rows().values():

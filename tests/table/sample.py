@@ -18,12 +18,6 @@ import numpy as np
 from ruda.core.dtypes import DType
 
 
-class Vector(tuple[int, ...]):
-    """A tuple of integers that an operator takes by value, as opposed to a shape."""
-
-    __slots__ = ()
-
-
 @dataclass(frozen=True)
 class Sample:
     """The operands and attributes of one call of a row.
@@ -102,8 +96,6 @@ def operands(inputs: tuple[Any, ...], dtype: DType, domain: tuple[float, float],
 def _operand(x: Any, dtype: DType, domain: tuple[float, float], rng: Any) -> Any:
     if x.__class__ is tuple:
         return values(x, dtype, domain, rng)
-    if isinstance(x, Vector):
-        return tuple(x)
     if isinstance(x, np.ndarray) and x.dtype.kind in "fc":
         return x.astype(dtype.numpy)
     return x

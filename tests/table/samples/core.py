@@ -8,7 +8,8 @@ import ruda
 from ruda.core.devices import Device
 from ruda.core.dtypes import ARITHMETIC, NUMERIC, REAL
 from ruda.core.errors import ArgumentError, AxisError, DTypeError, IntegerRangeError, ShapeError
-from tests.table.sample import Bad, Composed, Sample, Vector
+from ruda.tensor.operands import Vector
+from tests.table.sample import Bad, Composed, Sample
 
 CPU = Device("cpu")
 

@@ -243,7 +243,12 @@ BAD = [
 COMPOSED = [
     Composed("stack", lambda x, y: ruda.stack([x, y * x], axis=1), ((3, 2), (3, 2))),
     Composed("repeat", lambda x: ruda.repeat(x, 3, axis=0) * 2, ((2, 3),)),
-    Composed("repeat-counts", lambda x: ruda.repeat(x * x, [2, 0, 1], axis=1), ((2, 3),)),
+    Composed(
+        "repeat-counts",
+        lambda x: ruda.repeat(x * x, [2, 0, 1], axis=1),
+        ((2, 3),),
+        captured=False,
+    ),
     Composed("tile", lambda x: ruda.tile(x * x, (2, 1, 2)), ((2, 3),)),
     Composed("roll", lambda x: ruda.roll(x * x, (1, -1), axis=(0, 1)), ((2, 3),)),
     Composed("pad", lambda x: ruda.pad(x * x, [(1, -1), (0, 2)], value=2.0), ((2, 3),)),
