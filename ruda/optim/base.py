@@ -106,6 +106,8 @@ class Optimizer:
         params = (given,) if isinstance(given, RudaTensor) else tuple(given)
         self._check(params)
         settings = self.defaults | {k: v for k, v in group.items() if k != "params"}
+        if not isinstance(settings["lr"], RudaTensor):
+            self._refuse_unless(settings["lr"] >= 0, "lr", settings["lr"], "0 or more")
         self._check_settings(settings)
         where = params[0].device if params else None
         rate = asarray(settings["lr"], dtype=float64, device=where, copy=True)

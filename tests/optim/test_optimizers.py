@@ -242,6 +242,7 @@ def test_the_text_shows_the_settings() -> None:
             ArgumentError,
             r"not a parameter group. Got unknown \['rate'\]",
         ),
+        (lambda: optim.AdamW([leaf(1.0)], lr=-1e-3), ArgumentError, "AdamW: lr out of range"),
         (lambda: optim.SGD([leaf(1.0)], momentum=-1), ArgumentError, "momentum out of range"),
         (lambda: optim.SGD([leaf(1.0)], nesterov=True), ArgumentError, "nesterov has no meaning"),
         (lambda: optim.AdamW([leaf(1.0)], betas=(0.9, 1.0)), ArgumentError, "betas out of range"),
