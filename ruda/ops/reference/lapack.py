@@ -6,6 +6,7 @@ Matrices that a decomposition cannot handle raise ``LinAlgError`` with the opera
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -146,7 +147,7 @@ def lu(x: Any) -> Any:
     """Right-looking LU with partial pivoting, in panels (Golub & Van Loan, 4th ed., 3.2.11)."""
     m, n = x.shape[-2:]
     k = min(m, n)
-    a = x.reshape(-1, m, n).copy() if x.size else np.empty((0, m, n), x.dtype)
+    a = x.reshape(math.prod(x.shape[:-2]), m, n).copy()
     order = np.tile(np.arange(m), (len(a), 1))
     for start in range(0, k, PANEL):
         stop = min(start + PANEL, k)
