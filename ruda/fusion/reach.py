@@ -58,12 +58,22 @@ class Reach:
         self._enter_imports()
         for function in functions:
             self._enter_function(function, local, facts)
+        self._enter_method(code, functions, local)
         count = code.co_argcount + code.co_kwonlyargcount + 2
         for name in code.co_varnames[:count]:
             value = local.get(name)
             path = self._paths.get(id(value))
             if path is not None:
                 self._walk(path, value, facts)
+
+    def _enter_method(self, code: Any, functions: list[FunctionType], local: Any) -> None:
+        """Guard that the class of the first argument has the running function for a method."""
+        first = local.get(code.co_varnames[0]) if code.co_argcount else None
+        for cls in type(first).__mro__:
+            found = vars(cls).get(code.co_name)
+            if any(found is function for function in functions):
+                path = f"{cls.__qualname__}.{code.co_name}"
+                self._reach(path, class_attribute, cls, code.co_name, found, _NOTHING)
 
     def _enter_imports(self) -> None:
         for ((name, level), package), facts in self._imports.items():

@@ -7,11 +7,13 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ruda.core.mode import MODE, using
+from ruda.core.spec import Spec
 from ruda.fusion.graph import Graph, Value
 from ruda.fusion.program import Program
 from ruda.fusion.replay import Replay
 from ruda.fusion.state import commit
 from ruda.fusion.tree import Given, rebuilt
+from ruda.tensor.dispatch import OPS
 from ruda.tensor.node import Leaf
 from ruda.tensor.tensor import RudaTensor, wrap
 
@@ -99,54 +101,54 @@ def compare(program: Program, given: Given, fn: Callable[[], Any]) -> Report:
     needed = 3 * sum(value.spec.nbytes for _, value, _ in program.writes if value.spec)
     if needed > _available():
         return Report((), f"needs {needed / 2**30:.1f} GB")
-    compiled, early = _compiled(program, given)
+    compiled, state, early = _compiled(program, given)
     leaves = {id(t.handle.root or t.handle): t.node for t in program.leaf_tensors(given)}
     eager = _Eager(leaves)
-    before = _snapshot(program, targets, leaves)
+    kept = [_copied(program.client.base(target), target) for target in targets]
+    settings = [(setattr, leaf, "grad", leaf.grad) for leaf in leaves.values()]
+    settings += [generator.advancing(0) for generator, _ in program.draws]
     try:
         with using(MODE.get().but(tracer=eager)):
-            out = fn()
-        state = [target.array.copy() for target in targets]
+            outputs = _arrays(fn())
+        changed = [_read(program.client, target).copy() for target in targets]
         gradients = eager.gradients() if eager.early is None else eager.early
     finally:
-        commit(before)
+        back = [(target, copy, 1) for target, copy in zip(targets, kept, strict=True)]
+        commit([*program.client.writes(back), *settings])
+    both = [leaf for leaf in early if leaf in gradients]
     entries = [
-        *_compared("output", compiled[0], _arrays(out)),
-        *_compared("state", compiled[1], state),
-        *_compared("gradient", *_paired(early, gradients)),
+        *_compared("output", compiled, outputs),
+        *_compared("state", state, changed),
+        *_compared("gradient", [early[k] for k in both], [gradients[k] for k in both]),
     ]
     return Report(tuple(entries))
 
 
-def _compiled(program: Program, given: Given) -> tuple[Any, dict[Leaf, Any]]:
+def _compiled(program: Program, given: Given) -> tuple[list[Any], list[Any], dict[Leaf, Any]]:
     """Outputs and new state of a replay without its commit, and its early gradients."""
     wanted = [*program.wanted, *program.early_grads.values()]
     graph = Graph()
     graph.instructions = list(program.everything)
     used = [v for i in graph.instructions for v in i.inputs] + wanted
-    outside = {v for v in used if v.kind not in ("result", "constant")}
-    graph.inputs = list(outside)
+    graph.inputs = list({v for v in used if v.kind not in ("result", "constant")})
     graph.prune(wanted)
     replay = Replay(graph, wanted)
     slots = replay.run(given)
+
+    def values(value: Value) -> Any:
+        return _read(program.client, slots[replay.registers[value]]).copy()
+
     out, _ = program.finish(given, slots, replay.registers)
-    state = [slots[replay.registers[value]].array for _, value, _ in program.writes]
-    early = {k: _copy_of(slots, replay, v) for k, v in program.early_grads.items()}
-    return (_arrays(out), state), early
+    state = [values(value) for _, value, _ in program.writes]
+    return _arrays(out), state, {leaf: values(v) for leaf, v in program.early_grads.items()}
 
 
-def _copy_of(slots: list[Any], replay: Replay, value: Value) -> Any:
-    return slots[replay.registers[value]].array.copy()
+def _copied(spec: Spec, handle: Any) -> Any:
+    return OPS["copy"].lookup((spec,), ()).run(handle)
 
 
-def _snapshot(program: Program, targets: list[Any], leaves: dict[int, Leaf]) -> list[Any]:
-    """The calls that put state, gradients and generators back as they are now."""
-    copies = [program.client.alias(target) for target in targets]
-    for view in copies:
-        view.array = view.array.copy()
-    calls = program.client.writes([(t, c, 2) for t, c in zip(targets, copies, strict=True)])
-    calls += [(setattr, leaf, "grad", leaf.grad) for leaf in leaves.values()]
-    return calls + [generator.advancing(0) for generator, _ in program.draws]
+def _read(client: Any, handle: Any) -> Any:
+    return client.read(client.base(handle.root or handle), handle)
 
 
 def _available() -> int:
@@ -167,11 +169,6 @@ def _arrays(out: Any) -> list[Any]:
 
     rebuilt(out, note)
     return found
-
-
-def _paired(compiled: dict[Leaf, Any], eager: dict[Leaf, Any]) -> tuple[list[Any], list[Any]]:
-    both = [leaf for leaf in compiled if leaf in eager]
-    return [compiled[leaf] for leaf in both], [eager[leaf] for leaf in both]
 
 
 def _compared(name: str, compiled: list[Any], eager: list[Any]) -> list[Entry]:

@@ -434,3 +434,29 @@ def test_a_module_imported_inside_and_a_library_object(
     options["bias"] = 0.0
     assert compiled(X).tolist() == [9.0, 18.0]
     del sys.modules["settings_of_a_test"]
+
+
+def test_a_method_that_is_replaced_on_its_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Net(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x * 2.0
+
+    compiled = ruda.compile(Net())
+    assert compiled(X).tolist() == [2.0, 4.0]
+    monkeypatch.setattr(Net, "forward", lambda self, x: x * 3.0)
+    assert compiled(X).tolist() == [3.0, 6.0]
+
+
+def test_a_step_is_traced_on_a_device_without_memory() -> None:
+    state = ruda.zeros((3,), device="null")
+
+    @ruda.compile
+    def step(x: Any) -> Any:
+        state.assign(state + x.sum(axis=0))
+        return (x * 2.0).mT
+
+    for version in (1, 2):
+        out = step(ruda.ones((2, 3), device="null"))
+        assert (out.shape, state.handle.version) == ((3, 2), version)
+    with pytest.raises(CaptureError, match="one device"):
+        ruda.compile(lambda x: ruda.ones(2, device="cpu") if state.sum() is x else x * 1.0)(X)
