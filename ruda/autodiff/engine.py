@@ -11,7 +11,7 @@ from typing import Any
 
 from ruda.autodiff.rules import cotangents
 from ruda.autodiff.shaping import fitted
-from ruda.core.errors import DTypeError, GradientError, ShapeError
+from ruda.core.errors import DeviceError, DTypeError, GradientError, ShapeError
 from ruda.core.mode import recording
 from ruda.ops.arith import add
 from ruda.ops.create import ones_like
@@ -45,6 +45,9 @@ def check_seed(root: RudaTensor, gradient: Any, op: str) -> RudaTensor:
         return ones_like(root)
     if gradient.__class__ is not RudaTensor:
         raise DTypeError(op, "the gradient is not a tensor", type(gradient).__name__)
+    if gradient.spec.client is not root.spec.client:
+        got, hint = f"{gradient.device} for a tensor on {root.device}", "gradient.to(x.device)"
+        raise DeviceError(op, "the gradient lives elsewhere", got, hint=hint)
     if gradient.shape != root.shape:
         raise ShapeError(op, "the gradient does not fit", gradient.shape, root.shape)
     return fitted(gradient, root.spec)

@@ -294,6 +294,20 @@ class iinfo:
         return f"iinfo({self.dtype}: {self.min} to {self.max})"
 
 
+_LARGEST = int(float64.numpy.type(np.finfo(np.float64).max))
+
+
+def integer_range(dtype: DType) -> tuple[int, int]:
+    """The lowest and highest Python integer that may become ``dtype``.
+
+    A floating dtype takes every integer that a Python float holds, be it rounded or infinite.
+    """
+    if not dtype.is_integer:
+        return -_LARGEST, _LARGEST
+    limits = iinfo(dtype)
+    return limits.min, limits.max
+
+
 def isdtype(dtype: Any, kind: Any) -> bool:
     """Whether ``dtype`` is of ``kind``: a dtype, a category name, or a tuple of either.
 

@@ -29,12 +29,19 @@ class RudaError(Exception):
     def __str__(self) -> str:
         parts = [f"{self.op}: {self.what}."]
         if self.got is not None:
-            parts.append(f"Got {self.got}.")
+            parts.append(f"Got {_shown(self.got)}.")
         if self.expected is not None:
             parts.append(f"Expected {self.expected}.")
         if self.hint is not None:
             parts.append(f"Try {self.hint}.")
         return " ".join(parts)
+
+
+def _shown(value: Any) -> Any:
+    # Python refuses to print integers of thousands of digits, and nobody could read them.
+    if isinstance(value, int) and value.bit_length() > 256:
+        return f"an integer of {value.bit_length()} bits"
+    return value
 
 
 class ShapeError(RudaError, ValueError):

@@ -130,6 +130,19 @@ def normalize_shape(shape: Any, op: str) -> Shape:
     return out
 
 
+MAX_RANK = 64
+MAX_BYTES = 2**63 - 1
+
+
+def check_addressable(op: str, shape: Shape, itemsize: int) -> None:
+    """Raise ``ShapeError`` for more axes or bytes than memory can be addressed with."""
+    if len(shape) > MAX_RANK:
+        raise ShapeError(op, "too many axes", f"{len(shape)} axes", f"at most {MAX_RANK}")
+    # Axes of length 0 do not help: strides are computed from all of the others.
+    if math.prod(n for n in shape if n) * itemsize > MAX_BYTES:
+        raise ShapeError(op, "too many elements to address", shape, f"at most {MAX_BYTES} bytes")
+
+
 def infer_shape(shape: Any, size: int, op: str) -> Shape:
     """``shape`` with one -1 replaced so that it holds ``size`` elements."""
     sizes = shape if isinstance(shape, Iterable) else (shape,)

@@ -241,7 +241,7 @@ _pow = binary(
 )
 
 
-def pow(x1: Any, x2: Any, /, out: Any = None) -> RudaTensor:
+def pow(x1: Any, x2: Any, /, *, out: Any = None) -> RudaTensor:
     """``x1`` to the power ``x2``, elementwise; the exponent 2 costs one multiplication.
 
     An integer to a negative integer power raises ``ArgumentError``, as it has no integer value; so

@@ -10,7 +10,7 @@ import numpy as np
 import ruda.tensor as _package
 from ruda.core.devices import Device
 from ruda.core.devices import client as client_of
-from ruda.core.dtypes import ALL, DType, as_dtype
+from ruda.core.dtypes import ALL, DType, as_dtype, complex128, float64, integer_range
 from ruda.core.errors import ArgumentError, DeviceError, DTypeError, IntegerRangeError, ShapeError
 from ruda.core.shapes import Shape, index, normalize_shape
 from ruda.ops.cast import astype, to
@@ -18,7 +18,7 @@ from ruda.ops.movement import copy as _copy
 from ruda.ops.table import row
 from ruda.tensor.dispatch import OPS
 from ruda.tensor.dlpack import to_array
-from ruda.tensor.operands import as_scalar
+from ruda.tensor.operands import as_scalar, native
 from ruda.tensor.tensor import RudaTensor, from_array
 
 
@@ -37,7 +37,8 @@ _full = row(
     "shape dtype device",
     shape=_made,
     dtype=_made_dtype,
-    numpy=lambda value, shape, dtype, device: np.full(shape, value, dtype.numpy),
+    # Cast here: a warning of the cast inside of np.full would bear NumPy's name.
+    numpy=lambda value, shape, dtype, device: np.full(shape, np.asarray(value, dtype.numpy)),
     accepts=ALL,
     exact=True,
     doc="A tensor with every element equal to a scalar.",
@@ -115,21 +116,17 @@ def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) 
 
 def check_scalar(op: str, value: Any, dtype: DType) -> None:
     """Raise unless a tensor of ``dtype`` can hold the Python scalar ``value``."""
-    if dtype.is_integer:
-        if value.__class__ in (float, complex):
-            hint = f"int({value!r}) or a float dtype"
-            raise DTypeError(op, f"{dtype} cannot hold the value", repr(value), hint=hint)
-        low, high = _range(dtype)
-        if not low <= value <= high:
-            hint = "dtype=ruda.int64 or a wider dtype"
-            raise IntegerRangeError(op, f"does not fit {dtype}", value, f"{low} to {high}", hint)
+    hint: str | None
+    if dtype.is_integer and value.__class__ in (float, complex):
+        hint = f"int({value!r}) or a float dtype"
+        raise DTypeError(op, f"{dtype} cannot hold the value", repr(value), hint=hint)
+    low, high = integer_range(dtype)
+    if value.__class__ is int and not low <= value <= high:
+        hint = "dtype=ruda.int64 or a wider dtype" if dtype.is_integer else None
+        expected = f"{low} to {high}" if dtype.is_integer else "what a Python float holds"
+        raise IntegerRangeError(op, f"does not fit {dtype}", value, expected, hint)
     if value.__class__ is complex and dtype.kind != "complex":
         raise DTypeError(op, f"{dtype} cannot hold a complex value", repr(value))
-
-
-def _range(dtype: DType) -> tuple[int, int]:
-    high = 2 ** (dtype.bits - (dtype.kind == "int")) - 1
-    return (-high - 1 if dtype.kind == "int" else 0), high
 
 
 def zeros(shape: Any, *, dtype: Any = None, device: Any = None) -> RudaTensor:
@@ -195,8 +192,8 @@ def arange(
     first, last, stride = values
     if stride == 0:
         raise ArgumentError("arange", "the step is zero", step)
-    length = max(math.ceil((last - first) / stride), 0)
-    integers = all(v.__class__ is int for v in values)
+    integers = all(isinstance(v, int) for v in values)
+    length = _steps(first, last, stride)
     defaults = client_of(device).defaults
     kind = (
         as_dtype(dtype, "arange") if dtype else defaults.integer if integers else defaults.floating
@@ -205,6 +202,26 @@ def arange(
         check_scalar("arange", first, kind)
         check_scalar("arange", first + (length - 1) * stride, kind)
     return _arange(first, stride, (length,), kind, _place(device))
+
+
+def _steps(first: Any, last: Any, stride: Any) -> int:
+    """How many values ``arange`` gives; exact for integers."""
+    if all(isinstance(v, int) for v in (first, last, stride)):
+        return max(-((first - last) // stride), 0)
+    values = [check_real("arange", v) for v in (first, last, stride)]
+    if not all(map(math.isfinite, values)):
+        got = (first, last, stride)
+        raise ArgumentError("arange", "start, stop and step are finite", got, "finite numbers")
+    count = (values[1] - values[0]) / values[2]
+    if not math.isfinite(count):
+        raise ShapeError("arange", "too many values", (first, last, stride))
+    return max(math.ceil(count), 0)
+
+
+def check_real(op: str, value: Any) -> float:
+    """A real Python scalar as a float; raises for an integer that no float holds."""
+    check_scalar(op, value, float64)
+    return float(value)
 
 
 def linspace(
@@ -227,6 +244,8 @@ def linspace(
     defaults = client_of(device).defaults
     kind = defaults.complex if complex in map(type, ends) else defaults.floating
     kind = kind if dtype is None else as_dtype(dtype, "linspace")
+    for end in ends:
+        check_scalar("linspace", end, complex128)
     return _linspace(*ends, (count,), kind, bool(endpoint), _place(device))
 
 
@@ -247,9 +266,9 @@ def asarray(
         return _from_tensor(obj, dtype, device, copy)
     values, borrowed = _values(obj, client_of(device).defaults if dtype is None else None, dtype)
     if dtype is not None:
-        cast = values.astype(as_dtype(dtype, "asarray").numpy, copy=False)
+        cast = _cast_to(values, as_dtype(dtype, "asarray"))
         borrowed, values = borrowed and cast is values, cast
-    if copy is False and not borrowed:
+    if copy is False and not (borrowed and _is_adoptable(values)):
         raise ArgumentError("asarray", "needs a copy, which copy=False forbids", type(obj).__name__)
     return from_array(values, device, share=not (copy and borrowed))
 
@@ -278,13 +297,26 @@ def _from_tensor(x: RudaTensor, dtype: Any, device: Any, copy: bool | None) -> R
     return _copy(out) if copy and out is x else out
 
 
+def _cast_to(values: Any, dtype: DType) -> Any:
+    if values.dtype.kind == "c" and dtype.kind not in ("complex", "bool"):
+        hint = "the real or the imaginary part"
+        raise DTypeError("asarray", "would drop the imaginary part", values.dtype, dtype, hint)
+    return values.astype(dtype.numpy, copy=False)
+
+
+def _is_adoptable(values: Any) -> bool:
+    """Whether a client of the CPU takes the memory as it is."""
+    return values.flags.aligned and not any(s % values.itemsize for s in values.strides)
+
+
 def _values(obj: Any, defaults: Any, dtype: Any) -> tuple[Any, bool]:
     """``obj`` as an ndarray, and whether it shares the memory of ``obj``."""
     if isinstance(obj, np.ndarray | np.generic):
-        return _known(np.asarray(obj)), isinstance(obj, np.ndarray)
+        values = _known(native("asarray", obj) if isinstance(obj, np.ndarray) else np.asarray(obj))
+        return values, isinstance(obj, np.ndarray) and obj.dtype.isnative
     leaf = _first_leaf(obj)
-    if leaf.__class__ is RudaTensor:
-        obj, leaf = _read_leaves(obj), None
+    if _holds_tensor(obj):
+        obj, leaf = _read_leaves(obj), None if leaf.__class__ is RudaTensor else leaf
     if hasattr(obj, "__dlpack__") and not isinstance(obj, list | tuple):
         return to_array(obj), True
     try:
@@ -294,16 +326,38 @@ def _values(obj: Any, defaults: Any, dtype: Any) -> tuple[Any, bool]:
             "asarray", f"the nesting is ragged ({error})", expected="equal lengths"
         ) from None
     if isinstance(leaf, bool | int | float | complex) and not isinstance(leaf, np.generic):
-        return _python_values(values, defaults, dtype), False
-    return _known(values), hasattr(obj, "__array__") or hasattr(obj, "__array_interface__")
+        return _python_values(_whole(values, obj, leaf), defaults, dtype), False
+    # Memory that the new array does not own is the object's, as with a bytearray.
+    borrowed = hasattr(obj, "__array__") or not values.flags.owndata
+    return _known(native("asarray", values)), borrowed and values.dtype.isnative
 
 
 def _first_leaf(obj: Any) -> Any:
-    while isinstance(obj, list | tuple):
+    while isinstance(obj, list | tuple | range):
         if not obj:
             return 0.0
         obj = obj[0]
     return obj
+
+
+def _holds_tensor(obj: Any) -> bool:
+    """Whether a tensor is anywhere in nested lists."""
+    if not isinstance(obj, list | tuple):
+        return False
+    kinds = set(map(type, obj))
+    if RudaTensor in kinds:
+        return True
+    return not kinds.isdisjoint((list, tuple)) and any(map(_holds_tensor, obj))
+
+
+def _whole(values: Any, obj: Any, leaf: Any) -> Any:
+    """``values``, or ``obj`` read again where NumPy took integers beyond int64 for floats."""
+    if not isinstance(leaf, int) or values.dtype.kind != "f" or not values.size:
+        return values
+    if not np.max(np.abs(values)) >= 2.0**63:
+        return values
+    exact = np.asarray(obj, dtype=object)
+    return exact if _all_integers(exact) else values
 
 
 def _read_leaves(obj: Any) -> Any:
@@ -336,10 +390,10 @@ def _python_values(values: Any, defaults: Any, dtype: Any) -> Any:
         target = {"b": defaults.boolean, "f": defaults.floating, "c": defaults.complex}.get(kind)
     if target is None or (kind == "O" and not _all_integers(values)):
         return _known(values)
-    if target.is_integer and kind in "iuO" and values.size:
+    if kind in "iuO" and values.size and target.kind != "bool":
         check_scalar("asarray", int(values.min()), target)
         check_scalar("asarray", int(values.max()), target)
-    return values.astype(target.numpy)
+    return _cast_to(values, target)
 
 
 def _all_integers(values: Any) -> bool:

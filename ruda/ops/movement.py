@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ruda.core.dtypes import ALL
-from ruda.core.errors import AxisError, ShapeError
+from ruda.core.errors import AxisError, DTypeError, ShapeError
 from ruda.core.shapes import (
     Shape,
     broadcast_shapes,
@@ -176,6 +176,9 @@ def permute_dims(x: RudaTensor, /, axes: Sequence[int]) -> RudaTensor:
     >>> permute_dims(ruda.zeros((2, 3, 4)), (2, 0, 1)).shape
     (4, 2, 3)
     """
+    if not isinstance(axes, Sequence):
+        got = f"{axes!r:.60} of type {type(axes).__name__}"
+        raise DTypeError("permute_dims", "axes is not a sequence", got, "a tuple of integers")
     order = tuple(normalize_axis(a, x.spec.ndim, "permute_dims") for a in axes)
     if sorted(order) != list(range(x.spec.ndim)):
         expected = f"each of 0 to {x.spec.ndim - 1} once"

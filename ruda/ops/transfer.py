@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from ruda.core.devices import Device
 from ruda.core.devices import client as client_of
 from ruda.core.errors import ArgumentError, DeviceError
 from ruda.ops.cast import to
+from ruda.tensor.host import address
 from ruda.tensor.mutation import assign
 from ruda.tensor.tensor import RudaTensor
 
@@ -18,7 +20,9 @@ def cpu(x: RudaTensor, /) -> RudaTensor:
 
 def cuda(x: RudaTensor, device: Any = "cuda", /, *, non_blocking: bool = False) -> RudaTensor:
     """``x`` on a GPU, the first one unless ``device`` names it by index or name."""
-    where = f"cuda:{device}" if isinstance(device, int) else device
+    where = Device.parse(f"cuda:{device}" if isinstance(device, int) else device)
+    if where.kind != "cuda":
+        raise DeviceError("cuda", "not a GPU", where, 'an index or a name such as "cuda:0"')
     return to(x, where, non_blocking=non_blocking)
 
 
@@ -55,4 +59,4 @@ def pin_memory(x: RudaTensor, /) -> RudaTensor:
 
 def data_ptr(x: RudaTensor, /) -> int:
     """The address of the first element, for handing memory to other libraries."""
-    return x.client.address(x.handle)
+    return address(x, "data_ptr")

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ruda.core.dtypes import CATEGORY_NAMES, DType
+from ruda.core.devices import client as client_of
+from ruda.core.dtypes import CATEGORY_NAMES, DType, integer_range
 from ruda.core.errors import DeviceError, DTypeError
 from ruda.core.precision import Precision
+from ruda.core.shapes import check_addressable
 from ruda.core.spec import Spec, spec_of, weak_spec
 from ruda.tensor.entry import entry
 from ruda.tensor.launch import execute, slow
@@ -28,7 +30,7 @@ class Plan:
 
     ``out`` is the spec of the output (a tuple for several outputs, None while it depends on
     values), ``operand`` the dtype that operands are cast to, ``records`` whether a node is worth
-    building, ``limits`` the range of a Python integer among the operands, ``shares``
+    building, ``limits`` the range of a Python integer among the operands (None: any), ``shares``
     whether the output shows the memory of the first operand, ``precision`` the faster arithmetic
     that a compute-bound operator may use (None: IEEE).
     """
@@ -197,15 +199,17 @@ class Op:
     ) -> Plan:
         """Run the row's rules on ``specs`` and bind a kernel; raises the row's typed errors."""
         client = self._check(specs) if client is None else client
+        target = client_of(attrs[-1]) if self.kind == "transfer" else client
         plan = Plan()
         plan.op, plan.specs, plan.attrs, plan.precision = self, specs, attrs, precision
         plan.operand, out_dtype = self.dtype(self, specs, *attrs)  # type: ignore[misc]
         shape = self.shape(self, specs, *attrs)  # type: ignore[misc]
-        plan.out = _out_specs(client, self, shape, out_dtype)
+        plan.out = _out_specs(target, self, shape, out_dtype)
         plan.records = self.differentiable and _is_inexact(plan.out)
         plan.limits = _limits(plan) if any(s.weak for s in specs) else None
         plan.shares = self.kind == "view" and bool(shape) and isinstance(shape[0], tuple)
-        plan.run = client.bind(plan)
+        # Whatever is not the CPU knows how to copy in both directions.
+        plan.run = (client if target.device.kind == "cpu" else target).bind(plan)
         return plan
 
     def _check(self, specs: tuple[Spec, ...]) -> Any:
@@ -244,9 +248,9 @@ def _out_specs(client: Any, op: Op, shape: Any, dtype: Any) -> Any:
         return None
     if op.outs:
         return tuple(spec_of(client, s, d) for s, d in zip(shape, dtype, strict=True))
-    if shape and isinstance(shape[0], tuple):
-        return spec_of(client, shape[0], dtype, shape[1])
-    return spec_of(client, shape, dtype)
+    shape, strides = shape if shape and isinstance(shape[0], tuple) else (shape, None)
+    check_addressable(op.name, shape, dtype.itemsize)
+    return spec_of(client, shape, dtype, strides)
 
 
 def _is_inexact(out: Any) -> bool:
@@ -256,8 +260,8 @@ def _is_inexact(out: Any) -> bool:
 
 
 def _limits(plan: Plan) -> tuple[int, int] | None:
-    dtype = plan.operand
-    if not isinstance(dtype, DType) or not dtype.is_integer:
-        return None
-    high = 2 ** (dtype.bits - (dtype.kind == "int")) - 1
-    return (-high - 1 if dtype.kind == "int" else 0), high
+    """The Python integers that the dtypes of weak integer operands hold."""
+    pairs = zip(plan.specs, plan.op.dtype_of_operands(plan), strict=True)
+    met = [d for s, d in pairs if s.weak and s.dtype.kind == "int" and d is not None]
+    ranges = [integer_range(dtype) for dtype in met]
+    return (max(low for low, _ in ranges), min(high for _, high in ranges)) if ranges else None

@@ -47,7 +47,7 @@ def entry1(op: Op) -> Callable[..., Any]:
     """The closure of an operator of one tensor without attributes."""
     find, mode_of, saves, save = op.hot.get, MODE.get, op.saves or op.keeps_out, op.save
 
-    def call(x: Any, /, out: Any = None) -> Any:
+    def call(x: Any, /, *, out: Any = None) -> Any:
         if x.__class__ is not RudaTensor or out is not None:
             return slow(op, (x,), (), out)
         plan = find(x.spec) or op.miss(x.spec, (x.spec,))
@@ -80,7 +80,7 @@ def entry2(op: Op, foreign: Any = None) -> Callable[..., Any]:
     find, mode_of, saves, save = op.hot.get, MODE.get, op.saves or op.keeps_out, op.save
     with_scalar = _with_scalar(op)
 
-    def call(x: Any, y: Any, /, out: Any = None) -> Any:
+    def call(x: Any, y: Any, /, *, out: Any = None) -> Any:
         if y.__class__ is not RudaTensor or x.__class__ is not RudaTensor or out is not None:
             if y.__class__ in _SCALARS and x.__class__ is RudaTensor and out is None:
                 return with_scalar(x, y)
@@ -119,7 +119,8 @@ def _with_scalar(op: Op) -> Callable[[RudaTensor, Any], RudaTensor]:
             return slow(op, (x, y))  # type: ignore[no-any-return]
         key = (x.spec, y.__class__)
         plan = find(key) or op.miss_scalar(key, x.spec, _SCALARS[y.__class__])
-        if plan.limits is not None:
+        limits = plan.limits
+        if limits is not None and not limits[0] <= y <= limits[1]:
             check_integers(plan, (x.handle, y))
         h = plan.run(x.handle, y)
         if x.node is not None and mode.grad and plan.records:
@@ -139,7 +140,8 @@ def reflected(op: Op) -> Callable[..., Any]:
             return slow(op, (x, y), foreign=NotImplemented)
         key = (x.__class__, y.spec)
         plan = find(key) or op.miss_scalar_left(key, y.spec, _SCALARS[x.__class__])
-        if plan.limits is not None:
+        limits = plan.limits
+        if limits is not None and not limits[0] <= x <= limits[1]:  # type: ignore[operator]
             check_integers(plan, (x, y.handle))
         h = plan.run(x, y.handle)
         if y.node is not None and mode.grad and plan.records:
@@ -181,7 +183,7 @@ def entry3(op: Op) -> Callable[..., Any]:
     """The closure of an elementwise operator of three tensors."""
     call_n = entry_n(op)
 
-    def call(x: Any, y: Any, z: Any, /, out: Any = None) -> Any:
+    def call(x: Any, y: Any, z: Any, /, *, out: Any = None) -> Any:
         return call_n(x, y, z, out=out)
 
     return call

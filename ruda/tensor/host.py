@@ -26,6 +26,14 @@ def read(tensor: Any, op: str, copy: bool = False) -> Any:
     return values
 
 
+def address(tensor: Any, op: str) -> int:
+    """Where the first element lies; a trace has no memory yet."""
+    tracer = MODE.get().tracer
+    if tracer is not None:
+        tracer.read(tensor.spec, tensor.handle, op)
+    return tensor.spec.client.address(tensor.handle)  # type: ignore[no-any-return]
+
+
 def item(tensor: Any, op: str) -> Any:
     """The one value of ``tensor`` as a Python scalar."""
     if tensor.spec.size != 1:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ruda.core.devices import client as client_of
-from ruda.core.dtypes import DType
+from ruda.core.dtypes import DType, integer_range
 from ruda.core.errors import DTypeError, IntegerRangeError
 from ruda.core.mode import MODE, Mode
 from ruda.core.spec import absent_spec
@@ -102,6 +102,9 @@ def slow(
     ``client`` says where an operator without tensor operands runs.
     """
     mode = MODE.get()
+    if out is not None and out.__class__ is not RudaTensor:
+        got = f"{out!r:.60} of type {type(out).__name__}"
+        raise DTypeError(op.name, "out is not a tensor", got, "a ruda tensor")
     if mode.cast is not None and op.cast is not None:
         values = [_cast(op, v, mode.cast) for v in values]
     if client is None:
@@ -155,7 +158,15 @@ def _cast(op: Op, value: Any, low: DType) -> Any:
 def check_integers(plan: Plan, handles: Sequence[Any]) -> None:
     """Raise ``IntegerRangeError`` for a Python integer that does not fit the operands' dtype."""
     low, high = plan.limits  # type: ignore[misc]
-    for spec, value in zip(plan.specs, handles, strict=True):
+    met = plan.op.dtype_of_operands(plan)
+    for spec, dtype, value in zip(plan.specs, met, handles, strict=True):
         if spec.weak and value.__class__ is int and not low <= value <= high:
-            what = f"the Python integer does not fit {plan.operand}"
-            raise IntegerRangeError(plan.op.name, what, value, f"{low} to {high}")
+            raise not_in_range(plan.op.name, value, dtype)
+
+
+def not_in_range(op: str, value: int, dtype: DType) -> IntegerRangeError:
+    """The error for a Python integer that ``dtype`` cannot hold."""
+    low, high = integer_range(dtype)
+    expected = f"{low} to {high}" if dtype.is_integer else "what a Python float holds"
+    hint = "a tensor of a wider dtype" if dtype.is_integer else "float('inf')"
+    return IntegerRangeError(op, f"the Python integer does not fit {dtype}", value, expected, hint)

@@ -9,19 +9,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ruda.core.dtypes import DType, iinfo, promote
+from ruda.core.dtypes import DType, integer_range, promote
 from ruda.core.errors import (
     DeviceError,
     DTypeError,
     GradientError,
-    IntegerRangeError,
     ShapeError,
 )
 from ruda.core.mode import MODE
 from ruda.core.shapes import broadcast_strides, repeats_memory
 from ruda.core.spec import Spec, spec_of, weak_spec
 from ruda.tensor.dispatch import OPS, Op
-from ruda.tensor.launch import operands_of, record, slow
+from ruda.tensor.launch import not_in_range, operands_of, record, slow
 from ruda.tensor.node import Leaf, Node
 from ruda.tensor.operands import operand
 from ruda.tensor.tensor import RudaTensor, wrap
@@ -112,12 +111,11 @@ def _set_nodes(nodes: list[tuple[RudaTensor, Node]] | None, tracer: Any) -> None
 
 
 def _check_range(op: str, value: Any, dtype: DType) -> None:
-    """Raise unless an integer scalar fits ``dtype``."""
-    if value.__class__ is int and dtype.is_integer:
-        limits = iinfo(dtype)
-        if not limits.min <= value <= limits.max:
-            expected = f"{limits.min} to {limits.max}"
-            raise IntegerRangeError(op, f"does not fit {dtype}", value, expected)
+    """Raise unless ``dtype`` can hold the scalar, should it be a Python integer."""
+    if value.__class__ is int:
+        low, high = integer_range(dtype)
+        if not low <= value <= high:
+            raise not_in_range(op, value, dtype)
 
 
 def _check_distinct(spec: Spec) -> None:

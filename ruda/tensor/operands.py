@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ruda.core.dtypes import as_dtype
-from ruda.core.errors import DeviceError
+from ruda.core.dtypes import ALL, as_dtype
+from ruda.core.errors import DeviceError, DTypeError
 from ruda.core.spec import Spec, spec_of, weak_spec
 from ruda.tensor.tensor import RudaTensor
 
@@ -66,12 +66,35 @@ def operand(op: str, value: Any, client: Any) -> tuple[Spec, Any, Any] | None:
 def as_scalar(value: Any) -> bool | int | float | complex | None:
     """The Python scalar that ``value`` means, or None when it is no scalar."""
     if isinstance(value, np.generic):
-        value = value.item() if value.dtype.kind in "biufc" else float(value)
+        value = _python_scalar(value)
     kinds: tuple[Any, ...] = (bool, int, float, complex)
     for cls in kinds:
         if isinstance(value, cls):
             return value if value.__class__ is cls else cls(value)  # type: ignore[no-any-return]
     return None
+
+
+def _python_scalar(value: np.generic[Any]) -> Any:
+    """A NumPy scalar as a Python one; None for strings, dates and records."""
+    if value.dtype.kind not in "biufc":
+        return float(value) if value.dtype in _HALF else None
+    number = value.item()
+    # A longdouble has no smaller form of its own: its item is itself.
+    return number if not isinstance(number, np.generic) else _FROM_LONG[value.dtype.kind](number)
+
+
+_HALF = tuple(d.numpy for d in ALL if d.numpy.kind not in "biufc")
+_FROM_LONG: dict[str, Any] = {"f": float, "c": complex}
+
+
+def native(op: str, array: Any) -> Any:
+    """``array`` as a plain one in the byte order of the machine; a copy in the other order."""
+    if array.__class__ is not np.ndarray:
+        if np.any(getattr(array, "mask", False)):
+            hint = "array.filled(value)"
+            raise DTypeError(op, "masked elements have no values", type(array).__name__, hint=hint)
+        array = np.asarray(array)
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
 def _array(op: str, array: np.ndarray[Any, Any], client: Any) -> tuple[Spec, Any, None]:
@@ -80,6 +103,7 @@ def _array(op: str, array: np.ndarray[Any, Any], client: Any) -> tuple[Spec, Any
         raise DeviceError(
             op, "a NumPy array is on the CPU", f"an operand on {client.device}", hint=hint
         )
+    array = native(op, array)
     dtype = as_dtype(array.dtype, op)
     strides, handle = client.adopt(array)
     return spec_of(client, array.shape, dtype, strides), handle, None

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ruda.core.devices import client as client_of
 from ruda.core.dtypes import as_dtype
-from ruda.core.errors import DTypeError, GradientError, ShapeError
+from ruda.core.errors import ArgumentError, DeviceError, DTypeError, GradientError, ShapeError
 from ruda.core.mode import MODE
-from ruda.core.shapes import Shape, normalize_shape
+from ruda.core.shapes import Shape, index, normalize_shape
 from ruda.core.spec import Spec, spec_of
 from ruda.tensor import dlpack, host
 from ruda.tensor.node import Leaf, grad_of, set_grad
@@ -37,6 +37,20 @@ class Metadata(NamedTuple):
     offset: int = 0
 
 
+def _checked(metadata: Any) -> Metadata:
+    """``metadata``, a shape or a whole ``Metadata``, as tuples of integers that fit together."""
+    if not isinstance(metadata, Metadata):
+        metadata = Metadata(metadata)
+    shape = normalize_shape(metadata.shape, "RudaTensor")
+    strides = metadata.strides
+    if strides is not None:
+        strides = tuple(index(step, "RudaTensor", "a stride") for step in strides)
+        if len(strides) != len(shape):
+            expected = f"one stride per axis of {shape}"
+            raise ShapeError("RudaTensor", "strides do not fit the shape", strides, expected)
+    return Metadata(shape, strides, index(metadata.offset, "RudaTensor", "the offset"))
+
+
 class RudaTensor(Attached):
     """An n-dimensional array on a device.
 
@@ -44,7 +58,7 @@ class RudaTensor(Attached):
     that a client already holds; ``ruda.tensor`` and ``ruda.asarray`` make tensors from data.
 
     Raises ``ShapeError`` when the geometry does not fit the memory, ``DTypeError`` when the dtype
-    does not.
+    does not, ``DeviceError`` when the client is none or the memory is another's.
     """
 
     __slots__ = ("__weakref__", "handle", "node", "qparams", "spec")
@@ -60,10 +74,13 @@ class RudaTensor(Attached):
     def __init__(
         self, client: Any, handle: Any, metadata: Any, dtype: DType, qparams: Any = None
     ) -> None:
-        if not isinstance(metadata, Metadata):
-            metadata = Metadata(normalize_shape(metadata, "RudaTensor"))
-        self.spec = spec_of(client, metadata.shape, dtype, metadata.strides)
-        self.handle = client.view(handle, self.spec, metadata.offset)
+        if not callable(getattr(client, "view", None)):
+            hint = "ruda.tensor(data), or the client of another tensor"
+            got = type(client).__name__
+            raise DeviceError("RudaTensor", "not a client", got, "the client of a device", hint)
+        shape, strides, offset = _checked(metadata)
+        self.spec = spec_of(client, shape, as_dtype(dtype, "RudaTensor"), strides)
+        self.handle = client.view(handle, self.spec, offset)
         self.qparams = qparams
         self.node = None
 
@@ -185,6 +202,8 @@ class RudaTensor(Attached):
         if value is not None and not isinstance(value, RudaTensor):
             got = type(value).__name__
             raise DTypeError("grad", "a gradient is a tensor or None", got, "a ruda tensor")
+        if value is not None and value.spec.client is not self.spec.client:
+            raise DeviceError("grad", "lives elsewhere", value.device, self.device)
         if value is not None and (value.shape != self.shape or value.dtype is not self.dtype):
             raise ShapeError("grad", "does not fit its tensor", value.spec, self.spec)
         set_grad(leaf, value)
@@ -207,6 +226,8 @@ class RudaTensor(Attached):
         """
         if self.node is None:
             raise GradientError("register_hook", "the tensor does not require grad")
+        if not callable(hook):
+            raise DTypeError("register_hook", "not a function", type(hook).__name__)
         self._tell_tracer("hooks")
         hooks = getattr(self.node, "hooks", None)
         if hooks is None:
@@ -290,7 +311,8 @@ class RudaTensor(Attached):
         return (self[i] for i in range(self.spec.shape[0]))
 
     def __contains__(self, value: Any) -> bool:
-        return bool((self == value).any())
+        found = self == value
+        return bool(found.any()) if found.__class__ is RudaTensor else found
 
     def __hash__(self) -> int:
         return id(self)
@@ -311,9 +333,16 @@ class RudaTensor(Attached):
     def __format__(self, spec: str) -> str:
         if spec and self.spec.size == 1:
             return format(host.item(self, "format"), spec)
-        return format(str(self), spec)
+        try:
+            return format(str(self), spec)
+        except ValueError:
+            expected, hint = "one element for a number's format", "format(x.item(), spec)"
+            raise ArgumentError("format", "cannot apply", repr(spec), expected, hint) from None
 
     def __copy__(self) -> RudaTensor:
+        if not self.is_leaf:
+            # Not a leaf of its own: gradients through a copy reach what it was made from.
+            return self.reshape(self.shape)
         return self.detach().requires_grad_(self.requires_grad)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> RudaTensor:

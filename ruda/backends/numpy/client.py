@@ -19,7 +19,7 @@ from ruda.backends.numpy.memory import Handle, ViewHandle, address, handle_of, s
 from ruda.core import config
 from ruda.core.devices import Device
 from ruda.core.dtypes import Defaults, as_dtype, compute_of
-from ruda.core.errors import ArgumentError, DTypeError, ShapeError
+from ruda.core.errors import ArgumentError, DeviceError, DTypeError, ShapeError
 from ruda.core.spec import Spec, spec_of
 
 # NumPy reports overflow, division by zero and invalid values as warnings, once per call site. An
@@ -38,8 +38,10 @@ class NumpyClient:
 
     def __init__(self, device: Device) -> None:
         self.device = device
-        floating = as_dtype(config.value("RUDA_DEFAULT_FLOAT"))
-        self.defaults = Defaults(floating, as_dtype(config.value("RUDA_DEFAULT_INT")))
+        floating, integer = "RUDA_DEFAULT_FLOAT", "RUDA_DEFAULT_INT"
+        self.defaults = Defaults(
+            as_dtype(config.value(floating), floating), as_dtype(config.value(integer), integer)
+        )
 
     def __repr__(self) -> str:
         return "NumpyClient(cpu)"
@@ -73,6 +75,10 @@ class NumpyClient:
 
     def view(self, handle: Any, spec: Spec, offset: int) -> Any:
         """``handle`` shown as ``spec`` says, after checking that it stays inside the memory."""
+        if handle.__class__ is not Handle and handle.__class__ is not ViewHandle:
+            hint = "client.adopt(array)" if isinstance(handle, np.ndarray) else None
+            got = type(handle).__name__
+            raise DeviceError("RudaTensor", "not memory of the CPU", got, "a handle", hint)
         root = handle if handle.root is None else handle.root
         if root.array.dtype != spec.dtype.numpy:
             raise DTypeError("RudaTensor", "not the memory's dtype", spec.dtype, root.array.dtype)

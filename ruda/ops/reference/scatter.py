@@ -59,7 +59,8 @@ def checked(op: str, index: Any, axes: Shape, shape: Shape) -> tuple[Any, ...]:
 def index(x: Any, places: Any, axes: Shape) -> Any:
     """``x`` at ``places`` along ``axes`` together, where NumPy's rules put the new axes."""
     try:
-        if len(axes) == 1:
+        # Of memory in another order np.take would copy all first.
+        if len(axes) == 1 and x.flags.c_contiguous:
             return np.take(x, places.astype(np.intp, copy=False), axis=axes[0])
         return x[key(places, axes)]
     except IndexError:
