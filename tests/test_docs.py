@@ -6,6 +6,7 @@ the file that its first line names: each of its lines stands there, in this orde
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -86,9 +87,8 @@ def test_code_runs(page: str, tmp_path: Path) -> None:
     path = tmp_path / f"{Path(page).stem}.py"
     path.write_text(code, "utf-8")
     command = [sys.executable, "-W", "error", str(path)]
-    done = subprocess.run(
-        command, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False
-    )
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{page}, by line number:\n{done.stderr}"
 
 
