@@ -41,6 +41,7 @@ from ruda.optim import schedule
 matplotlib.use("agg")
 
 UNKNOWN = "\N{REPLACEMENT CHARACTER}"
+# Fewer characters to be judged on would say little about a model.
 LEAST = 10_000
 
 
@@ -243,9 +244,7 @@ class Run:
 
     def settings(self) -> str:
         rate = self.schedule.initial[0].item()
-        return json.dumps(
-            [self.text.alphabet, vars(self.shape), self.size, rate, self.total], ensure_ascii=True
-        )
+        return json.dumps([self.text.alphabet, vars(self.shape), self.size, rate, self.total])
 
     @classmethod
     def resume(cls, path: Path, learn: str, judge: str) -> Run:
@@ -270,16 +269,13 @@ class Run:
 
 def steps_in(minutes: float, text: Text, shape: Shape, size: int) -> int:
     """How many steps fit into the time, by timing a few on a model that is thrown away."""
-    trial = Run(text, shape, size, 0.0, 100)
-    start, taken = 0.0, 0
-    for taken, (x, y) in enumerate(trial.batches()):
-        if taken == 2:
-            start = perf_counter()
+    trial = Run(text, shape, size, rate=0.0, total=7)
+    ends = []
+    for x, y in trial.batches():
         trial.step(x, y)
-        if taken >= 6:
-            break
-    per_step = (perf_counter() - start) / (taken - 1)
-    # A tenth of the time goes into judging and writing.
+        ends.append(perf_counter())
+    # The first two steps make plans and warm up, and a tenth of the time goes into the reports.
+    per_step = (ends[-1] - ends[1]) / (len(ends) - 2)
     return max(20, int(minutes * 60 * 0.9 / per_step))
 
 
