@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import mmap
 import os
-import stat
 from collections.abc import Iterator, Mapping
 from io import FileIO
 from types import TracebackType
@@ -13,7 +12,7 @@ import numpy as np
 
 from ruda.core.errors import StoreError
 from ruda.store.atomic import replacing
-from ruda.store.errors import MissingFileError, shown
+from ruda.store.errors import shown
 from ruda.store.header import (
     AGAIN,
     CODES,
@@ -26,8 +25,7 @@ from ruda.store.header import (
     parse_header,
     render_header,
 )
-
-Path = str | os.PathLike[str]
+from ruda.store.source import Path, check_booleans, opened, read_into, shrunk
 
 
 def read_header(path: Path) -> Header:
@@ -35,7 +33,7 @@ def read_header(path: Path) -> Header:
 
     Raises `MissingFileError` or, for a file that is not whole and well formed, `StoreError`.
     """
-    with _opened(path) as file:
+    with opened(path) as file:
         return _read_header(file)[0]
 
 
@@ -52,14 +50,14 @@ def load_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     ...     load_arrays(path)
     ({'x': array([0, 1, 2], dtype=int32)}, {'step': '7'})
     """
-    with _opened(path) as file:
+    with opened(path) as file:
         header, _ = _read_header(file)
         arrays: dict[str, np.ndarray] = {}
         for name, entry in sorted(header.tensors.items(), key=lambda item: item[1].start):
             flat = np.empty(entry.stop - entry.start, np.uint8)
-            _read_into(file, flat.data)
+            read_into(file, flat.data)
             arrays[name] = flat.view(DTYPES[entry.dtype]).reshape(entry.shape)
-            _check_values(arrays[name], "load", name, file.name)
+            check_booleans(arrays[name], "load", name, file.name)
     return {name: arrays[name] for name in header.tensors}, header.metadata
 
 
@@ -68,12 +66,12 @@ def open_file(path: Path) -> SafetensorsFile:
 
     Raises as `load_arrays` does.
     """
-    with _opened(path) as file:
+    with opened(path) as file:
         header, size = _read_header(file)
         try:
             memory = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
         except ValueError as error:
-            raise _shrunk(file.name, f"less than {size} bytes") from error
+            raise shrunk(file.name, f"less than {size} bytes") from error
     return SafetensorsFile(file.name, header, memory)
 
 
@@ -134,9 +132,9 @@ class SafetensorsFile(Mapping[str, np.ndarray]):
             raise StoreError("load", "the file is closed", name, expected, hint, self.path, name)
         needed = self.header.data_start + entry.stop
         if self._memory.size() < needed:
-            raise _shrunk(self.path, f"{self._memory.size()} bytes, not {needed}")
+            raise shrunk(self.path, f"{self._memory.size()} bytes, not {needed}")
         array = _view(self._memory, self.header.data_start, entry)
-        _check_values(array, "load", name, self.path)
+        check_booleans(array, "load", name, self.path)
         return array
 
     def __contains__(self, name: object) -> bool:
@@ -165,49 +163,21 @@ class SafetensorsFile(Mapping[str, np.ndarray]):
         self._memory = None
 
 
-def _opened(path: Path) -> FileIO:
-    where = os.fspath(path)
-    try:
-        file = FileIO(where, opener=_open_without_waiting)
-    except FileNotFoundError as error:
-        raise MissingFileError(where) from error
-    except IsADirectoryError as error:
-        raise _not_a_file(where, "a folder") from error
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
-        raise _not_a_file(where, "a pipe or device")
-    return file
-
-
-def _open_without_waiting(path: str, flags: int) -> int:
-    # Opening a pipe would otherwise wait for somebody to write to it.
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
-
-
 def _read_header(file: FileIO) -> tuple[Header, int]:
     """Return the header and the size that the file had when it was checked."""
     size = os.fstat(file.fileno()).st_size
     if size < 8:
         raise StoreError("load", "cut off", f"{size} bytes", "at least 8", AGAIN, file.name)
     field = bytearray(8)
-    _read_into(file, memoryview(field))
+    read_into(file, memoryview(field))
     length = int.from_bytes(field, "little")
     limit = min(size - 8, MAX_HEADER)
     if length > limit:
         got, expected = f"a header of {length} bytes", f"at most {limit}"
         raise StoreError("load", "the header is too long", got, expected, AGAIN, file.name)
     raw = bytearray(length)
-    _read_into(file, memoryview(raw))
+    read_into(file, memoryview(raw))
     return parse_header(raw, size - 8 - length, file.name), size
-
-
-def _read_into(file: FileIO, space: memoryview) -> None:
-    done = 0
-    while done < len(space):
-        count = file.readinto(space[done:])
-        if not count:
-            raise _shrunk(file.name, f"{done} of {len(space)} bytes")
-        done += count
 
 
 def _view(memory: mmap.mmap, data_start: int, entry: Entry) -> np.ndarray:
@@ -217,13 +187,6 @@ def _view(memory: mmap.mmap, data_start: int, entry: Entry) -> np.ndarray:
         array = array.copy()
         array.flags.writeable = False
     return array
-
-
-def _check_values(array: np.ndarray, op: str, name: str, path: str) -> None:
-    # NumPy and kernels take for granted that a boolean is the byte 0 or 1.
-    if array.dtype == np.bool_ and array.size and (top := array.view(np.uint8).max()) > 1:
-        expected, hint = "0 or 1 in every byte", "dtype U8, or x.view(numpy.uint8) != 0"
-        raise StoreError(op, "not booleans", f"a byte {top}", expected, hint, path, name)
 
 
 def _check_savable(name: object, array: object, path: str) -> None:
@@ -238,7 +201,7 @@ def _check_savable(name: object, array: object, path: str) -> None:
     if array.dtype.name not in CODES:
         got, expected = f"{array.dtype}", f"one of {', '.join(CODES)}"
         raise StoreError("save", "unsupported dtype", got, expected, "x.astype", path, name)
-    _check_values(array, "save", name, path)
+    check_booleans(array, "save", name, path)
 
 
 def _checked_text(text: object, role: str, path: str) -> str:
@@ -251,13 +214,3 @@ def _checked_text(text: object, role: str, path: str) -> str:
 def _little_endian_bytes(array: np.ndarray) -> memoryview:
     stored = array.astype(DTYPES[CODES[array.dtype.name]], order="C", copy=False)
     return stored.reshape(-1).view(np.uint8).data
-
-
-def _not_a_file(path: str, got: str) -> StoreError:
-    hint = "the path of one file, for instance model.safetensors inside a folder"
-    return StoreError("load", "not a regular file", got, "a safetensors file", hint, path)
-
-
-def _shrunk(path: str, got: str) -> StoreError:
-    expected, hint = "the size it had when opened", "loading after its writer has finished"
-    return StoreError("load", "the file became shorter", got, expected, hint, path)
