@@ -39,15 +39,34 @@ from ruda.ops.adaptive_pool import (
 )
 from ruda.ops.attention import attention
 from ruda.ops.attention_forms import attention_varlen, scaled_dot_product_attention
-from ruda.ops.conv import conv1d, conv2d, conv3d, conv_data_backward, conv_weight_backward
+from ruda.ops.conv import (
+    conv1d,
+    conv2d,
+    conv3d,
+    conv_data_backward,
+    conv_forward_nhwc,
+    conv_weight_backward,
+    explain_conv,
+)
 from ruda.ops.conv_transpose import conv_transpose1d, conv_transpose2d, conv_transpose3d
 from ruda.ops.cross_entropy import cross_entropy
+from ruda.ops.ctc import ctc_loss
 from ruda.ops.dropout import dropout, dropout1d, dropout2d, dropout3d
 from ruda.ops.embed import embedding
 from ruda.ops.explog import log_sigmoid as logsigmoid
 from ruda.ops.explog import sigmoid
 from ruda.ops.gather import one_hot
 from ruda.ops.hyper import tanh
+from ruda.ops.likelihood import (
+    dice_loss,
+    gaussian_nll_loss,
+    log_cosh_loss,
+    lp_loss,
+    msle_loss,
+    poisson_nll_loss,
+    quantile_loss,
+    sigmoid_focal_loss,
+)
 from ruda.ops.linear import linear
 from ruda.ops.loss import (
     binary_cross_entropy,
@@ -59,6 +78,15 @@ from ruda.ops.loss import (
     nll_loss,
     smooth_l1_loss,
 )
+from ruda.ops.margin import (
+    hinge_embedding_loss,
+    hinge_loss,
+    margin_ranking_loss,
+    multi_margin_loss,
+    multilabel_margin_loss,
+    multilabel_soft_margin_loss,
+    soft_margin_loss,
+)
 from ruda.ops.norm import layer_norm, rms_norm
 from ruda.ops.pool import (
     avg_pool1d,
@@ -68,8 +96,19 @@ from ruda.ops.pool import (
     max_pool2d,
     max_pool3d,
 )
+from ruda.ops.similarity import (
+    contrastive_loss,
+    cosine_embedding_loss,
+    cosine_similarity,
+    gram_matrix_loss,
+    info_nce_loss,
+    pairwise_distance,
+    triplet_margin_loss,
+    triplet_margin_with_distance_loss,
+)
 from ruda.ops.softmax import log_softmax, softmax
 from ruda.ops.standard_norm import batch_norm, group_norm, instance_norm
+from ruda.ops.transducer import rnnt_loss
 
 __all__ = [
     "adaptive_avg_pool1d",
@@ -87,53 +126,78 @@ __all__ = [
     "binary_cross_entropy",
     "binary_cross_entropy_with_logits",
     "celu",
+    "contrastive_loss",
     "conv1d",
     "conv2d",
     "conv3d",
     "conv_data_backward",
+    "conv_forward_nhwc",
     "conv_transpose1d",
     "conv_transpose2d",
     "conv_transpose3d",
     "conv_weight_backward",
+    "cosine_embedding_loss",
+    "cosine_similarity",
     "cross_entropy",
+    "ctc_loss",
+    "dice_loss",
     "dropout",
     "dropout1d",
     "dropout2d",
     "dropout3d",
     "elu",
     "embedding",
+    "explain_conv",
+    "gaussian_nll_loss",
     "gelu",
     "glu",
+    "gram_matrix_loss",
     "group_norm",
     "hardshrink",
     "hardsigmoid",
     "hardswish",
     "hardtanh",
+    "hinge_embedding_loss",
+    "hinge_loss",
     "huber_loss",
+    "info_nce_loss",
     "instance_norm",
     "kl_div",
     "l1_loss",
     "layer_norm",
     "leaky_relu",
     "linear",
+    "log_cosh_loss",
     "log_softmax",
     "logsigmoid",
+    "lp_loss",
+    "margin_ranking_loss",
     "max_pool1d",
     "max_pool2d",
     "max_pool3d",
     "mish",
     "mse_loss",
+    "msle_loss",
+    "multi_margin_loss",
+    "multilabel_margin_loss",
+    "multilabel_soft_margin_loss",
     "nll_loss",
     "one_hot",
+    "pairwise_distance",
+    "poisson_nll_loss",
     "prelu",
+    "quantile_loss",
     "relu",
     "relu6",
     "rms_norm",
+    "rnnt_loss",
     "scaled_dot_product_attention",
     "selu",
     "sigmoid",
+    "sigmoid_focal_loss",
     "silu",
     "smooth_l1_loss",
+    "soft_margin_loss",
     "softmax",
     "softplus",
     "softshrink",
@@ -142,4 +206,6 @@ __all__ = [
     "tanh",
     "tanhshrink",
     "threshold",
+    "triplet_margin_loss",
+    "triplet_margin_with_distance_loss",
 ]

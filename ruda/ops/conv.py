@@ -1,152 +1,31 @@
-"""Convolution in one to three dimensions and its two transposes, each the gradient of the others.
-
-Convolution, data backward and weight backward are one trilinear form seen from its three sides, so
-their vjps need nothing but each other, to any order.
-"""
+"""Convolution in one to three dimensions, and its gradients as functions of their own."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from ruda.core.dtypes import INEXACT
-from ruda.core.errors import ArgumentError, ConvDTypeError, ConvSetupError, ConvShapeError
+from ruda.core.errors import ConvDTypeError, ConvShapeError
 from ruda.core.shapes import Shape, index, normalize_shape
-from ruda.core.spec import Spec
+from ruda.ops import conv_rows as rows
 from ruda.ops.cast import astype
-from ruda.ops.complexes import conj
-from ruda.ops.movement import expand_dims, reshape, squeeze
-from ruda.ops.reference import conv as reference
-from ruda.ops.table import row
+from ruda.ops.conv_rows import ConvArgumentError, ConvStrategyError
+from ruda.ops.movement import expand_dims, moveaxis, reshape, squeeze
+from ruda.ops.reference.convolve import chosen
 from ruda.ops.windows import Pairs, padding_pairs, per_axis
 from ruda.tensor.tensor import RudaTensor
 
-Specs = tuple[Spec, ...]
-
-
-class ConvArgumentError(ConvSetupError, ArgumentError):
-    """A stride, padding, dilation or number of groups that no convolution has."""
-
-
-def _one_dtype(op: Any, specs: Specs, *_: Any) -> Any:
-    a, b = specs[0].dtype, specs[1].dtype
-    if a is not b:
-        first, second = op.args
-        hint = f"{second}.astype({str(a)!r})"
-        raise ConvDTypeError(op.name, f"{first} and {second} differ", f"{a} and {b}", a, hint)
-    return a, a
-
-
-def _check(name: str, x: Shape, w: Shape, groups: int) -> None:
-    """Ranks and channels of an input ``[N, C, *S]`` and a weight ``[O, C / groups, *K]``."""
-    if len(x) != len(w) or not 3 <= len(x) <= 5:
-        expected = "input [N, C, *S] and weight [O, C / groups, *K] with 1 to 3 spatial axes"
-        raise ConvShapeError(name, "ranks do not fit", f"{x} and {w}", expected)
-    if x[1] % groups or w[0] % groups:
-        expected = f"both divisible by groups={groups}"
-        raise ConvShapeError(name, "channels do not divide", f"{x[1]} in and {w[0]} out", expected)
-    if w[1] * groups != x[1]:
-        got = f"input {x}, weight {w}, groups={groups}"
-        expected = f"a weight [O, {x[1] // groups}, *K]"
-        raise ConvShapeError(name, "input channels do not fit the weight", got, expected)
-
-
-def _window_shape(
-    name: str, x: Shape, w: Shape, stride: Shape, padding: Pairs, dilation: Shape, groups: int
-) -> Shape:
-    _check(name, x, w, groups)
-    out = reference.conv_output_shape(x, w, stride, padding, dilation)
-    if any(n < 1 for n in out[2:]) or 0 in w[2:]:
-        got = f"input {x}, weight {w}, padding {padding}, dilation {dilation}"
-        raise ConvShapeError(name, "no window fits the padded input", got, hint="more padding")
-    return out
-
-
-def _conv_shape(op: Any, specs: Specs, *attrs: Any) -> Shape:
-    return _window_shape(op.name, specs[0].shape, specs[1].shape, *attrs)
-
-
-def _data_shape(op: Any, specs: Specs, x_shape: Shape, *attrs: Any) -> Shape:
-    _check_gradient(op, specs[0].shape, _window_shape(op.name, x_shape, specs[1].shape, *attrs))
-    return x_shape
-
-
-def _weight_shape(op: Any, specs: Specs, w_shape: Shape, *attrs: Any) -> Shape:
-    _check_gradient(op, specs[0].shape, _window_shape(op.name, specs[1].shape, w_shape, *attrs))
-    return w_shape
-
-
-def _check_gradient(op: Any, got: Shape, expected: Shape) -> None:
-    if got != expected:
-        raise ConvShapeError(op.name, "the gradient does not fit the output", got, expected)
-
-
-_conv = row(
-    "library",
-    "conv",
-    "x w",
-    "stride padding dilation groups",
-    shape=_conv_shape,
-    dtype=_one_dtype,
-    numpy=reference.conv_forward,
-    vjp=(
-        lambda g, w, x_spec, stride, padding, dilation, groups: _data_backward(
-            g, conj(w), x_spec.shape, stride, padding, dilation, groups
-        ),
-        lambda g, x, w_spec, stride, padding, dilation, groups: _weight_backward(
-            g, conj(x), w_spec.shape, stride, padding, dilation, groups
-        ),
-    ),
-    accepts=INEXACT,
-    dtype_error=ConvDTypeError,
-    cast="low",
-    bound="compute",
-    doc="Correlate ``x [N, C, *S]`` with the kernels ``w [O, C / groups, *K]``.",
-)
-_data_backward = row(
-    "library",
+__all__ = [
+    "ConvArgumentError",
+    "ConvStrategyError",
+    "conv1d",
+    "conv2d",
+    "conv3d",
     "conv_data_backward",
-    "dy w",
-    "x_shape stride padding dilation groups",
-    shape=_data_shape,
-    dtype=_one_dtype,
-    numpy=reference.conv_data_backward,
-    vjp=(
-        lambda g, w, stride, padding, dilation, groups: _conv(
-            g, conj(w), stride, padding, dilation, groups
-        ),
-        lambda g, dy, w_spec, stride, padding, dilation, groups: _weight_backward(
-            conj(dy), g, w_spec.shape, stride, padding, dilation, groups
-        ),
-    ),
-    accepts=INEXACT,
-    dtype_error=ConvDTypeError,
-    cast="low",
-    bound="compute",
-    doc="Transpose of ``conv`` in its input: ``dy [N, O, *windows]`` to ``x_shape``.",
-)
-_weight_backward = row(
-    "library",
+    "conv_forward_nhwc",
     "conv_weight_backward",
-    "dy x",
-    "w_shape stride padding dilation groups",
-    shape=_weight_shape,
-    dtype=_one_dtype,
-    numpy=reference.conv_weight_backward,
-    vjp=(
-        lambda g, x, stride, padding, dilation, groups: _conv(
-            conj(x), g, stride, padding, dilation, groups
-        ),
-        lambda g, dy, x_spec, stride, padding, dilation, groups: _data_backward(
-            conj(dy), g, x_spec.shape, stride, padding, dilation, groups
-        ),
-    ),
-    accepts=INEXACT,
-    dtype_error=ConvDTypeError,
-    cast="low",
-    bound="compute",
-    doc="Transpose of ``conv`` in its kernels: ``dy``, ``x`` to ``w_shape``.",
-)
+    "explain_conv",
+]
 
 
 def conv1d(
@@ -157,6 +36,9 @@ def conv1d(
     padding: Any = 0,
     dilation: Any = 1,
     groups: int = 1,
+    *,
+    layout: str = "nchw",
+    strategy: str = "auto",
 ) -> RudaTensor:
     """Correlate ``input [N, C, L]`` with ``weight [O, C / groups, K]``: ``[N, O, windows]``.
 
@@ -165,7 +47,8 @@ def conv1d(
     >>> conv1d(ruda.ones((1, 1, 5)), ruda.ones((1, 1, 3)), padding="same").tolist()
     [[[2.0, 3.0, 3.0, 3.0, 2.0]]]
     """
-    return _convolve("conv1d", 1, input, weight, bias, stride, padding, dilation, groups)
+    settings = (stride, padding, dilation, groups, layout, strategy)
+    return _convolve("conv1d", 1, input, weight, bias, *settings)
 
 
 def conv2d(
@@ -176,6 +59,9 @@ def conv2d(
     padding: Any = 0,
     dilation: Any = 1,
     groups: int = 1,
+    *,
+    layout: str = "nchw",
+    strategy: str = "auto",
 ) -> RudaTensor:
     """Correlate ``input [N, C, H, W]`` with ``weight [O, C / groups, KH, KW]``.
 
@@ -184,13 +70,20 @@ def conv2d(
     ``padding`` is that, or a pair (low, high) per axis, or ``"valid"`` (none), or ``"same"``
     (as many windows as elements, unit stride only). One float or complex dtype.
 
-    Raises ``ConvShapeError``, ``ConvDTypeError`` or ``ConvArgumentError``, all of them
-    ``ConvSetupError``.
+    With ``layout="nhwc"`` the input is ``[N, H, W, C]`` and so is the result; the weight keeps its
+    shape, so that one checkpoint serves both, and one that lies channels-last in memory is read as
+    it is. ``strategy`` is ``"direct"`` (a product for each place of the kernel),
+    ``"implicit_gemm"`` (products with columns that never exist as a whole), ``"vendor"`` (the
+    device's library) or ``"auto"``; ``explain_conv`` says which runs. What cannot run raises.
+
+    Raises ``ConvShapeError``, ``ConvDTypeError``, ``ConvArgumentError`` or ``ConvStrategyError``,
+    all of them ``ConvSetupError``.
 
     >>> conv2d(ruda.ones((1, 1, 3, 3)), ruda.ones((2, 1, 2, 2))).shape
     (1, 2, 2, 2)
     """
-    return _convolve("conv2d", 2, input, weight, bias, stride, padding, dilation, groups)
+    settings = (stride, padding, dilation, groups, layout, strategy)
+    return _convolve("conv2d", 2, input, weight, bias, *settings)
 
 
 def conv3d(
@@ -201,12 +94,16 @@ def conv3d(
     padding: Any = 0,
     dilation: Any = 1,
     groups: int = 1,
+    *,
+    layout: str = "nchw",
+    strategy: str = "auto",
 ) -> RudaTensor:
     """Correlate ``input [N, C, D, H, W]`` with ``weight [O, C / groups, KD, KH, KW]``.
 
     See ``conv2d`` for the arguments.
     """
-    return _convolve("conv3d", 3, input, weight, bias, stride, padding, dilation, groups)
+    settings = (stride, padding, dilation, groups, layout, strategy)
+    return _convolve("conv3d", 3, input, weight, bias, *settings)
 
 
 def _convolve(
@@ -219,18 +116,32 @@ def _convolve(
     padding: Any,
     dilation: Any,
     groups: int,
+    layout: str,
+    strategy: str,
 ) -> RudaTensor:
     if w.ndim != rank + 2 or x.ndim not in (rank + 1, rank + 2):
         expected = f"{rank} spatial axes: input [N, C, *S] or [C, *S], weight [O, C / groups, *K]"
         raise ConvShapeError(name, "ranks do not fit", f"{x.shape} and {w.shape}", expected)
-    attrs = _settings(name, rank, w.shape[2:], stride, padding, dilation, groups)
+    kernel = w.shape[2:]
+    attrs = _settings(name, kernel, stride, padding, dilation, groups, layout, strategy)
     _check_bias(name, bias, w)
     batched = x if x.ndim == rank + 2 else expand_dims(x, 0)
-    out: RudaTensor = _conv(batched, w, *attrs)
-    if bias is not None:
-        # Only autocast makes the dtypes differ here.
-        out = out + reshape(astype(bias, out.dtype, copy=False), (-1,) + (1,) * rank)
+    out: RudaTensor = rows.conv(batched, _in_layout(w, layout), *attrs)
+    out = _shifted(out, bias, layout)
     return out if batched is x else squeeze(out, 0)
+
+
+def _in_layout(w: RudaTensor, layout: str) -> RudaTensor:
+    """A weight ``[O, C / groups, *K]`` as the rows of ``layout`` read it; a view."""
+    return w if layout == "nchw" else moveaxis(w, 1, -1)
+
+
+def _shifted(out: RudaTensor, bias: RudaTensor | None, layout: str) -> RudaTensor:
+    if bias is None:
+        return out
+    trailing = out.ndim - 2 if layout == "nchw" else 0
+    # Only autocast makes the dtypes differ here.
+    return out + reshape(astype(bias, out.dtype, copy=False), (-1,) + (1,) * trailing)
 
 
 def _check_bias(name: str, bias: RudaTensor | None, w: RudaTensor) -> None:
@@ -244,8 +155,16 @@ def _check_bias(name: str, bias: RudaTensor | None, w: RudaTensor) -> None:
 
 
 def _settings(
-    name: str, rank: int, kernel: Shape, stride: Any, padding: Any, dilation: Any, groups: Any
-) -> tuple[Shape, Pairs, Shape, int]:
+    name: str,
+    kernel: Shape,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    groups: Any,
+    layout: str,
+    strategy: str,
+) -> tuple[Shape, Pairs, Shape, int, str, str]:
+    rank = len(kernel)
     steps = per_axis(stride, rank, name, "stride", error=ConvArgumentError)
     spread = per_axis(dilation, rank, name, "dilation", error=ConvArgumentError)
     count = index(groups, name, "groups")
@@ -255,7 +174,14 @@ def _settings(
         pairs = padding_pairs(padding, rank, name, ConvArgumentError)
     else:
         pairs = _named_padding(name, padding, kernel, steps, spread)
-    return steps, pairs, spread, count
+    _check_choice(name, "layout", layout, rows.LAYOUTS)
+    _check_choice(name, "strategy", strategy, rows.STRATEGIES)
+    return steps, pairs, spread, count, layout, strategy
+
+
+def _check_choice(name: str, what: str, value: Any, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise ConvArgumentError(name, f"unknown {what}", repr(value), f"one of {known}")
 
 
 def _named_padding(name: str, padding: str, kernel: Shape, stride: Shape, dilation: Shape) -> Pairs:
@@ -271,6 +197,35 @@ def _named_padding(name: str, padding: str, kernel: Shape, stride: Shape, dilati
     return tuple((total // 2, total - total // 2) for total in totals)
 
 
+def conv_forward_nhwc(
+    input: RudaTensor,
+    weight: RudaTensor,
+    bias: RudaTensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    *,
+    strategy: str = "auto",
+) -> RudaTensor:
+    """Correlate ``input [N, *S, C]`` with ``weight [O, *K, C / groups]``: ``[N, *windows, O]``.
+
+    One to three spatial axes; the weight too has its channels last, so nothing is rearranged.
+    Arguments and errors as ``conv2d``.
+
+    >>> conv_forward_nhwc(ruda.ones((1, 5, 4)), ruda.ones((2, 3, 4))).shape
+    (1, 3, 2)
+    """
+    name = "conv_forward_nhwc"
+    if weight.ndim != input.ndim or not 3 <= weight.ndim <= 5:
+        got, expected = f"{input.shape} and {weight.shape}", "[N, *S, C] and [O, *K, C / groups]"
+        raise ConvShapeError(name, "ranks do not fit", got, expected)
+    kernel = weight.shape[1:-1]
+    attrs = _settings(name, kernel, stride, padding, dilation, groups, "nhwc", strategy)
+    _check_bias(name, bias, weight)
+    return _shifted(rows.conv(input, weight, *attrs), bias, "nhwc")
+
+
 def conv_data_backward(
     g: RudaTensor,
     weight: RudaTensor,
@@ -279,14 +234,19 @@ def conv_data_backward(
     padding: Any = 0,
     dilation: Any = 1,
     groups: int = 1,
+    *,
+    layout: str = "nchw",
+    strategy: str = "auto",
 ) -> RudaTensor:
     """Gradient of a convolution in its input, from the gradient ``g [N, O, *windows]``.
 
-    The result has ``input_shape [N, C, *S]``. Differentiable to any order; errors as ``conv2d``.
+    The result has ``input_shape [N, C, *S]``; with ``layout="nhwc"`` both have their channels last.
+    Differentiable to any order; arguments and errors as ``conv2d``.
     """
-    name, rank = "conv_data_backward", weight.ndim - 2
-    attrs = _settings(name, rank, weight.shape[2:], stride, padding, dilation, groups)
-    return _data_backward(g, weight, normalize_shape(input_shape, name), *attrs)
+    name, kernel = "conv_data_backward", weight.shape[2:]
+    attrs = _settings(name, kernel, stride, padding, dilation, groups, layout, strategy)
+    shape = normalize_shape(input_shape, name)
+    return rows.data_backward(g, _in_layout(weight, layout), shape, *attrs)
 
 
 def conv_weight_backward(
@@ -297,12 +257,39 @@ def conv_weight_backward(
     padding: Any = 0,
     dilation: Any = 1,
     groups: int = 1,
+    *,
+    layout: str = "nchw",
+    strategy: str = "auto",
 ) -> RudaTensor:
     """Gradient of a convolution in its weight, from the gradient ``g [N, O, *windows]``.
 
-    The result has ``weight_shape [O, C / groups, *K]``. Differentiable to any order; errors as
-    ``conv2d``.
+    The result has ``weight_shape [O, C / groups, *K]`` in either layout of ``g`` and ``input``.
+    Differentiable to any order; arguments and errors as ``conv2d``.
     """
     name, shape = "conv_weight_backward", normalize_shape(weight_shape, "conv_weight_backward")
-    attrs = _settings(name, len(shape) - 2, shape[2:], stride, padding, dilation, groups)
-    return _weight_backward(g, input, shape, *attrs)
+    attrs = _settings(name, shape[2:], stride, padding, dilation, groups, layout, strategy)
+    if layout == "nchw":
+        return rows.weight_backward(g, input, shape, *attrs)
+    out: RudaTensor = rows.weight_backward(g, input, (shape[0], *shape[2:], shape[1]), *attrs)
+    return moveaxis(out, -1, 1)
+
+
+class ConvExplanation(NamedTuple):
+    """What ``auto`` chooses, and for each strategy True or why it cannot run."""
+
+    chosen: str
+    strategies: dict[str, bool | str]
+
+
+def explain_conv(input: RudaTensor, weight: RudaTensor, *, layout: str = "nchw") -> ConvExplanation:
+    """Which strategy ``strategy="auto"`` runs for the forward of these operands, and what else can.
+
+    ``input`` and ``weight [O, C / groups, *K]`` as for ``conv2d`` with that ``layout``.
+
+    >>> explain_conv(ruda.ones((1, 3, 8, 8)), ruda.ones((4, 3, 3, 3))).chosen
+    'implicit_gemm'
+    """
+    _check_choice("explain_conv", "layout", layout, rows.LAYOUTS)
+    obstacles = rows.obstacles(input.client)
+    strategies = {name: obstacles.get(name, True) for name in rows.STRATEGIES[:-1]}
+    return ConvExplanation(chosen("auto", layout, weight.shape[1] == 1), strategies)

@@ -10,7 +10,8 @@ from ruda.ops.cast import astype
 from ruda.ops.conv import ConvArgumentError, conv_data_backward
 from ruda.ops.movement import expand_dims, reshape, squeeze
 from ruda.ops.table import composite
-from ruda.ops.windows import padding_pairs, per_axis
+from ruda.ops.tiling import pad
+from ruda.ops.windows import Pairs, padding_pairs, per_axis
 from ruda.tensor.tensor import RudaTensor
 
 
@@ -36,9 +37,12 @@ def _transpose(
     channels = w.shape[1] * index(groups, name, "groups")
     _check_bias(name, bias, w, channels)
     batched = x if x.ndim == rank + 2 else expand_dims(x, 0)
-    sizes = _sizes(name, batched.shape[2:], w.shape[2:], stride, padding, output_padding, dilation)
+    spatial = batched.shape[2:], w.shape[2:]
+    sizes, pads, beyond = _sizes(name, *spatial, stride, padding, output_padding, dilation)
     shape = (batched.shape[0], channels, *sizes)
-    out = conv_data_backward(batched, w, shape, stride, padding, dilation, groups)
+    out = conv_data_backward(batched, w, shape, stride, pads, dilation, groups)
+    if any(beyond):
+        out = pad(out, ((0, 0), (0, 0), *((0, n) for n in beyond)))
     if bias is not None:
         # Only autocast makes the dtypes differ here.
         out = out + reshape(astype(bias, out.dtype, copy=False), (-1,) + (1,) * rank)
@@ -63,22 +67,29 @@ def _sizes(
     padding: Any,
     output_padding: Any,
     dilation: Any,
-) -> Shape:
-    """The least sizes that a convolution would bring to ``sizes``, plus the output padding."""
+) -> tuple[Shape, Pairs, Shape]:
+    """The sizes of the result, the padding to crop, and how many zeros follow on each axis.
+
+    The sizes are the least that a convolution would bring to ``sizes``, plus output padding. As
+    much of that as reaches another window lessens the high padding, and what is left is zeros.
+    """
     rank = len(kernel)
     steps = per_axis(stride, rank, name, "stride", error=ConvArgumentError)
     spread = per_axis(dilation, rank, name, "dilation", error=ConvArgumentError)
     extra = per_axis(output_padding, rank, name, "output_padding", 0, ConvArgumentError)
     pads = padding_pairs(padding, rank, name, ConvArgumentError)
-    if any(e >= s for e, s in zip(extra, steps, strict=True)):
-        expected = f"less than the stride {steps}"
+    if any(e >= max(s, d) for e, s, d in zip(extra, steps, spread, strict=True)):
+        expected = f"less than the stride {steps} or the dilation {spread}"
         raise ConvArgumentError(name, "output_padding is too large", extra, expected)
-    axes = zip(sizes, kernel, steps, pads, extra, spread, strict=True)
-    out = tuple((n - 1) * s - sum(p) + d * (k - 1) + e + 1 for n, k, s, p, e, d in axes)
+    over = tuple(max(e - s + 1, 0) for e, s in zip(extra, steps, strict=True))
+    beyond = tuple(max(o - hi, 0) for o, (_, hi) in zip(over, pads, strict=True))
+    pads = tuple((lo, max(hi - o, 0)) for o, (lo, hi) in zip(over, pads, strict=True))
+    axes = zip(sizes, kernel, steps, pads, extra, over, spread, strict=True)
+    out = tuple((n - 1) * s - sum(p) + d * (k - 1) + e - o + 1 for n, k, s, p, e, o, d in axes)
     if any(n < 1 for n in out):
         got = f"input {sizes}, kernel {kernel}, padding {pads}"
         raise ConvShapeError(name, "the padding leaves nothing", got, hint="less padding")
-    return out
+    return out, pads, beyond
 
 
 @composite
@@ -121,7 +132,8 @@ def conv_transpose2d(
     """Spread ``input [N, C, H, W]`` by ``weight [C, O / groups, KH, KW]``: ``[N, O, *sizes]``.
 
     The transpose of ``conv2d`` with the same arguments: sizes are the least that it would bring to
-    those of ``input``, plus ``output_padding``, which is less than the stride. ``padding`` takes
+    those of ``input``, plus ``output_padding``, which is less than the stride or the dilation.
+    ``padding`` takes
     away from both ends, or as pairs (low, high). Dtypes and errors as ``conv2d``.
 
     >>> conv_transpose2d(ruda.ones((1, 2, 3, 3)), ruda.ones((2, 4, 2, 2)), stride=2).shape

@@ -50,6 +50,11 @@ TRANSPOSED: dict[str, Any] = {
     "groups": ((2, 4, 6), (4, 3, 3), {"groups": 2, "padding": 1, "dilation": 2}),
     "solid": ((1, 2, 3, 2, 3), (2, 2, 2, 2, 1), {"stride": 2}),
     "no batch axis": ((3, 4, 4), (3, 2, 2, 2), {}),
+    "output padding of a dilation": (
+        (2, 3, 4, 5),
+        (3, 2, 2, 3),
+        {"stride": (1, 2), "dilation": (3, 4), "padding": (1, 0), "output_padding": (2, 3)},
+    ),
 }
 
 
@@ -60,6 +65,55 @@ def test_transposed_against_torch(name: str) -> None:
     mine, theirs = getattr(F, call), getattr(torch().nn.functional, call)
     arrays = values(*x), values(*w), values(w[1] * options.get("groups", 1))
     assert_same(lambda *a: mine(*a, **options), lambda *a: theirs(*a, **options), *arrays)
+
+
+LAYOUTS = [(layout, s) for layout in ("nchw", "nhwc") for s in ("direct", "implicit_gemm")]
+
+
+@pytest.mark.parametrize(("layout", "strategy"), LAYOUTS)
+@pytest.mark.parametrize("name", [n for n in SETTINGS if n != "no batch axis"])
+def test_layouts_and_strategies_against_torch(name: str, layout: str, strategy: str) -> None:
+    x, w, options = SETTINGS[name]
+    theirs = getattr(torch().nn.functional, f"conv{len(w) - 2}d")
+    last = layout == "nhwc"
+
+    def mine(a: Any, *rest: Any) -> Any:
+        given = ruda.moveaxis(a, 1, -1) if last else a
+        out = CONVS[len(w)](given, *rest, **options, layout=layout, strategy=strategy)
+        return ruda.moveaxis(out, -1, 1) if last else out
+
+    arrays = values(*x), values(*w), values(w[0])
+    assert_same(mine, lambda *a: theirs(*a, **options), *arrays)
+
+
+@pytest.mark.parametrize("name", ["stride", "groups", "depthwise", "solid"])
+def test_channels_last_throughout(name: str) -> None:
+    x, w, options = SETTINGS[name]
+    a, b, bias = (ruda.asarray(values(*s)) for s in (x, w, w[:1]))
+    expected = CONVS[len(w)](a, b, bias, **options)
+    got = F.conv_forward_nhwc(ruda.moveaxis(a, 1, -1), ruda.moveaxis(b, 1, -1), bias, **options)
+    assert_near(ruda.moveaxis(got, -1, 1), expected)
+
+
+def test_backwards_take_the_layout_of_the_input() -> None:
+    x = ruda.tensor(values(2, 7, 4), requires_grad=True)
+    w = ruda.tensor(values(6, 2, 3), requires_grad=True)
+    settings = {"stride": 2, "padding": 1, "groups": 2, "layout": "nhwc"}
+    out = F.conv1d(x, w, **settings)
+    g = ruda.asarray(values(*out.shape))
+    out.backward(g)
+    assert_near(F.conv_data_backward(g, w, x.shape, **settings), x.grad)
+    assert_near(F.conv_weight_backward(g, x, w.shape, **settings), w.grad)
+
+
+def test_a_strategy_runs_or_raises() -> None:
+    x, w = ruda.ones((1, 4, 8, 8)), ruda.ones((4, 1, 3, 3))
+    told = F.explain_conv(ruda.moveaxis(x, 1, -1), w, layout="nhwc")
+    assert told.chosen == "direct"
+    assert told.strategies["implicit_gemm"] is True
+    with pytest.raises(ruda.StrategyError, match="vendor") as caught:
+        F.conv2d(x, w, groups=4, strategy="vendor")
+    assert str(told.strategies["vendor"]) in str(caught.value)
 
 
 def test_complex_against_torch() -> None:

@@ -17,7 +17,13 @@ from ruda.core.errors import (
     ShapeError,
 )
 from ruda.ops.adaptive_pool import adaptive_avg_pool2d
-from ruda.ops.conv import ConvArgumentError, conv1d, conv2d
+from ruda.ops.conv import (
+    ConvArgumentError,
+    ConvStrategyError,
+    conv1d,
+    conv2d,
+    conv_forward_nhwc,
+)
 from ruda.ops.conv_transpose import conv_transpose1d, conv_transpose2d, conv_transpose3d
 from ruda.ops.cross_entropy import cross_entropy
 from ruda.ops.dropout import dropout, dropout1d, dropout2d, dropout3d
@@ -38,10 +44,11 @@ from ruda.ops.softmax import softmax
 from ruda.ops.standard_norm import batch_norm, group_norm, instance_norm
 from tests.table.sample import Bad, Composed, Sample
 
-# Stride, padding, dilation, groups.
-PLAIN = ((1,), ((0, 0),), (1,), 1)
-UNEVEN = ((2, 1), ((1, 0), (0, 2)), (1, 2), 2)
-SOLID = ((1, 1, 2), ((1, 1),) * 3, (1, 1, 1), 1)
+# Stride, padding, dilation, groups, layout, strategy.
+PLAIN = ((1,), ((0, 0),), (1,), 1, "nchw", "auto")
+UNEVEN = ((2, 1), ((1, 0), (0, 2)), (1, 2), 2, "nchw", "auto")
+LAST, LAST_DIRECT = ((*UNEVEN[:4], "nhwc", how) for how in ("auto", "direct"))
+SOLID = ((1, 1, 2), ((1, 1),) * 3, (1, 1, 1), 1, "nchw", "auto")
 
 # Kernel, stride, padding, then dilation and ceil mode or what averages have.
 PAIR = ((2,), (2,), ((0, 0),))
@@ -64,16 +71,22 @@ SAMPLES = {
         Sample(((2, 4, 5, 6), (6, 2, 3, 2)), UNEVEN),
         Sample(((1, 2, 3, 4, 5), (2, 2, 2, 3, 2)), SOLID),
         Sample(((0, 3, 7), (4, 3, 3)), PLAIN),
+        Sample(((2, 5, 6, 4), (6, 3, 2, 2)), LAST),
+        Sample(((2, 5, 6, 4), (6, 3, 2, 2)), LAST_DIRECT),
     ],
     "conv_data_backward": [
         Sample(((2, 4, 5), (4, 3, 3)), ((2, 3, 7), *PLAIN)),
         Sample(((2, 6, 2, 6), (6, 2, 3, 2)), ((2, 4, 5, 6), *UNEVEN)),
         Sample(((0, 4, 5), (4, 3, 3)), ((0, 3, 7), *PLAIN)),
+        Sample(((2, 2, 6, 6), (6, 3, 2, 2)), ((2, 5, 6, 4), *LAST)),
+        Sample(((2, 2, 6, 6), (6, 3, 2, 2)), ((2, 5, 6, 4), *LAST_DIRECT)),
     ],
     "conv_weight_backward": [
         Sample(((2, 4, 5), (2, 3, 7)), ((4, 3, 3), *PLAIN)),
         Sample(((2, 6, 2, 6), (2, 4, 5, 6)), ((6, 2, 3, 2), *UNEVEN)),
         Sample(((0, 4, 5), (0, 3, 7)), ((4, 3, 3), *PLAIN)),
+        Sample(((2, 2, 6, 6), (2, 5, 6, 4)), ((6, 3, 2, 2), *LAST)),
+        Sample(((2, 2, 6, 6), (2, 5, 6, 4)), ((6, 3, 2, 2), *LAST_DIRECT)),
     ],
     "max_pool": [
         Sample((distinct(2, 3, 8),), (*PAIR, (1,), False)),
@@ -175,6 +188,10 @@ BAD = [
     Bad(lambda: conv1d(X, W, padding=-1), ConvArgumentError, "padding is negative"),
     Bad(lambda: conv1d(X, W, padding="full"), ConvArgumentError, "unknown padding"),
     Bad(lambda: conv1d(X, W, stride=2, padding="same"), ConvArgumentError, "stride of 1"),
+    Bad(lambda: conv1d(X, W, layout="nwc"), ConvArgumentError, "unknown layout"),
+    Bad(lambda: conv1d(X, W, strategy="fft"), ConvArgumentError, "unknown strategy"),
+    Bad(lambda: conv1d(X, W, strategy="vendor"), ConvStrategyError, "conv: no vendor library"),
+    Bad(lambda: conv_forward_nhwc(X, W[0]), ConvShapeError, "conv_forward_nhwc: ranks"),
     Bad(lambda: conv_transpose1d(X, W), ConvShapeError, "input channels do not fit"),
     Bad(lambda: conv_transpose1d(X, W[0]), ConvShapeError, "conv_transpose1d: ranks"),
     Bad(
