@@ -165,7 +165,14 @@ def _restored(seed: int, draw: int) -> Generator:
     return out
 
 
-default_generator = Generator(0)
+def _unchecked(seed: int) -> Generator:
+    out: Generator = object.__new__(Generator)
+    out._seed, out._draw, out._lock = seed, 0, threading.Lock()
+    return out
+
+
+# This module may load inside a trace, which refuses generators that a replay would make anew.
+default_generator = _unchecked(0)
 
 
 def chosen(generator: Any, op: str) -> Generator:
