@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Self
 
@@ -308,6 +309,10 @@ class Module:
         ]
         head = f"{type(self).__name__}({', '.join(facts)}"
         return head + ")" if not lines else "\n".join([head, *lines, ")"])
+
+    def _repr_html_(self) -> str:
+        shown: str = importlib.import_module("ruda.display.trees").module_card(self)
+        return shown
 
 
 def _once(pairs: Iterator[tuple[str, RudaTensor]]) -> Iterator[tuple[str, RudaTensor]]:

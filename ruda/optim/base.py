@@ -6,6 +6,7 @@ so a step can be captured by ``ruda.compile`` and repeated with new values.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -249,6 +250,10 @@ class Optimizer:
             settings = ", ".join(f"{k}={_shown(v)}" for k, v in group.items() if k != "params")
             lines.append(f"  {count:,} parameters: {settings}")
         return "\n".join([f"{type(self).__name__}(", *lines, ")"])
+
+    def _repr_html_(self) -> str:
+        shown: str = importlib.import_module("ruda.display.trees").optimizer_card(self)
+        return shown
 
 
 def _shown(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import numpy as np
@@ -89,22 +90,19 @@ def unknown_version(version: Any, hint: str) -> Exception:
 
 
 def text(tensor: Any, op: str) -> str:
-    """The values, dtype when it is not float32, device when it is not the CPU."""
-    spec = tensor.spec
-    if op == "repr" and MODE.get().tracer is not None:
-        return f"tensor(<traced>, {spec})"
-    values = read(tensor, op)
-    if values.dtype.kind not in "biufc":
-        values = values.astype(np.float32)
-    body = np.array2string(values, separator=", ", prefix="tensor(", threshold=1000)
-    facts = [f"dtype={spec.dtype}"] if spec.dtype.name not in ("float32", "bool") else []
-    if spec.size == 0 and spec.shape != (0,):
-        facts.append(f"shape={spec.shape}")
-    if spec.client.device.kind != "cpu":
-        facts.append(f"device={str(spec.client.device)!r}")
-    if tensor.node is not None:
-        facts.append("requires_grad=True")
-    return f"tensor({', '.join([body, *facts])})"
+    """The tensor as text; inside a trace, which has no values, only ``repr`` has an answer."""
+    tracer = MODE.get().tracer
+    if tracer is None:
+        shown: str = importlib.import_module("ruda.display.text").describe(tensor)
+        return shown
+    return f"tensor(<traced>, {tensor.spec})" if op == "repr" else read(tensor, op)
+
+
+def html(tensor: Any) -> str:
+    """The tensor as HTML for notebooks; inside a trace its facts alone."""
+    traced = MODE.get().tracer is not None
+    shown: str = importlib.import_module("ruda.display.html").card(tensor, traced)
+    return shown
 
 
 def draw_number(generator: Any) -> Any:

@@ -330,6 +330,9 @@ class RudaTensor(Attached):
         # Showing values is reading them, which a trace refuses; repr stays usable in a debugger.
         return host.text(self, "print")
 
+    def _repr_html_(self) -> str:
+        return host.html(self)
+
     def __format__(self, spec: str) -> str:
         if spec and self.spec.size == 1:
             return format(host.item(self, "format"), spec)
