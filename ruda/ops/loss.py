@@ -6,6 +6,7 @@ an ``[N, N]`` loss. Half predictions are computed in float32 and rounded once.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from ruda.core.errors import ArgumentError, DTypeError, ShapeError
@@ -26,7 +27,7 @@ from ruda.tensor.operands import as_scalar
 from ruda.tensor.tensor import RudaTensor
 
 
-def _pair(name: str, input: RudaTensor, target: RudaTensor, reduction: str) -> Any:
+def matched(name: str, input: RudaTensor, target: RudaTensor, reduction: str) -> Any:
     """Prediction and target in the dtype to compute in, after checking that they fit."""
     check_reduction(name, reduction)
     if input.shape != target.shape:
@@ -43,15 +44,22 @@ def _pair(name: str, input: RudaTensor, target: RudaTensor, reduction: str) -> A
     return a, b
 
 
-def _finish(loss: RudaTensor, input: RudaTensor, reduction: str) -> RudaTensor:
+def finished(loss: RudaTensor, input: RudaTensor, reduction: str) -> RudaTensor:
+    """``loss`` reduced, in the dtype of ``input``."""
     return rounded(reduced(loss, reduction), input)
 
 
-def _threshold(name: str, param: str, value: Any, least: float) -> float:
+def at_least(name: str, param: str, value: Any, least: float) -> float:
+    """``value`` as a float of at least ``least``, or an error that names it."""
     number = as_scalar(value)
     if number is None or isinstance(number, complex) or not number >= least:
         raise ArgumentError(name, f"{param} is not allowed", value, f"a number of at least {least}")
     return float(number)
+
+
+def real_number(name: str, param: str, value: Any) -> float:
+    """``value`` as a float, or an error that names it."""
+    return at_least(name, param, value, -math.inf)
 
 
 @composite
@@ -63,16 +71,16 @@ def mse_loss(input: RudaTensor, target: RudaTensor, *, reduction: str = "mean") 
     >>> mse_loss(ruda.asarray([1.0, 3.0]), ruda.asarray([0.0, 0.0])).item()
     5.0
     """
-    a, b = _pair("mse_loss", input, target, reduction)
+    a, b = matched("mse_loss", input, target, reduction)
     difference = a - b
-    return _finish(difference * difference, input, reduction)
+    return finished(difference * difference, input, reduction)
 
 
 @composite
 def l1_loss(input: RudaTensor, target: RudaTensor, *, reduction: str = "mean") -> RudaTensor:
     """``|input - target|``; arguments and errors as ``mse_loss``."""
-    a, b = _pair("l1_loss", input, target, reduction)
-    return _finish(abs(a - b), input, reduction)
+    a, b = matched("l1_loss", input, target, reduction)
+    return finished(abs(a - b), input, reduction)
 
 
 @composite
@@ -83,13 +91,13 @@ def smooth_l1_loss(
 
     Arguments and errors as ``mse_loss``; ``beta`` is at least 0.
     """
-    a, b = _pair("smooth_l1_loss", input, target, reduction)
-    width = _threshold("smooth_l1_loss", "beta", beta, 0)
+    a, b = matched("smooth_l1_loss", input, target, reduction)
+    width = at_least("smooth_l1_loss", "beta", beta, 0)
     if width == 0:
-        return _finish(abs(a - b), input, reduction)
+        return finished(abs(a - b), input, reduction)
     distance = abs(a - b)
     near, far = distance * distance * (0.5 / width), distance - 0.5 * width
-    return _finish(where(less(distance, width), near, far), input, reduction)
+    return finished(where(less(distance, width), near, far), input, reduction)
 
 
 @composite
@@ -100,13 +108,13 @@ def huber_loss(
 
     Arguments and errors as ``mse_loss``; ``delta`` is above 0. Huber, 1964.
     """
-    a, b = _pair("huber_loss", input, target, reduction)
-    width = _threshold("huber_loss", "delta", delta, 0)
+    a, b = matched("huber_loss", input, target, reduction)
+    width = at_least("huber_loss", "delta", delta, 0)
     if width == 0:
         raise ArgumentError("huber_loss", "delta is not allowed", delta, "a number above 0")
     distance = abs(a - b)
     near, far = distance * distance * 0.5, (distance - 0.5 * width) * width
-    return _finish(where(less(distance, width), near, far), input, reduction)
+    return finished(where(less(distance, width), near, far), input, reduction)
 
 
 @composite
@@ -122,10 +130,10 @@ def binary_cross_entropy(
     Logarithms are held at -100 or above, so that 0 and 1 give finite losses. ``weight`` broadcasts
     to the shape. Arguments and errors as ``mse_loss``.
     """
-    p, t = _pair("binary_cross_entropy", input, target, reduction)
+    p, t = matched("binary_cross_entropy", input, target, reduction)
     yes, no = maximum(log(p), -100), maximum(log1p(-p), -100)
     loss = -(t * yes + (1 - t) * no)
-    return _finish(_weighted("binary_cross_entropy", loss, weight), input, reduction)
+    return finished(weighted("binary_cross_entropy", loss, weight), input, reduction)
 
 
 @composite
@@ -142,15 +150,16 @@ def binary_cross_entropy_with_logits(
     ``pos_weight`` scales the part of ``target``; it and ``weight`` broadcast to the shape.
     """
     name = "binary_cross_entropy_with_logits"
-    x, t = _pair(name, input, target, reduction)
+    x, t = matched(name, input, target, reduction)
     yes = t * log_sigmoid(x)
     if pos_weight is not None:
-        yes = _weighted(name, yes, pos_weight)
+        yes = weighted(name, yes, pos_weight)
     loss = -(yes + (1 - t) * log_sigmoid(-x))
-    return _finish(_weighted(name, loss, weight), input, reduction)
+    return finished(weighted(name, loss, weight), input, reduction)
 
 
-def _weighted(name: str, loss: RudaTensor, weight: RudaTensor | None) -> RudaTensor:
+def weighted(name: str, loss: RudaTensor, weight: RudaTensor | None) -> RudaTensor:
+    """``loss`` times ``weight``, which broadcasts to it but not the other way."""
     if weight is None:
         return loss
     out = loss * wide(weight)
@@ -173,7 +182,7 @@ def kl_div(
     check_reduction("kl_div", reduction, ("none", "mean", "sum", "batchmean"))
     by_batch = reduction == "batchmean"
     reduction = "sum" if by_batch else reduction
-    x, t = _pair("kl_div", input, target, reduction)
+    x, t = matched("kl_div", input, target, reduction)
     loss = exp(t) * (t - x) if log_target else xlogy(t, t) - t * x
     out = reduced(loss, reduction)
     if by_batch and x.ndim:
@@ -215,4 +224,4 @@ def nll_loss(
     loss = where(valid, -picked * counted, 0)
     if reduction == "mean":
         return rounded(sum(loss) / sum(counted), input)
-    return _finish(loss, input, reduction)
+    return finished(loss, input, reduction)
