@@ -17,7 +17,7 @@ from ruda.core.dtypes import compute_of, float64
 from ruda.core.errors import DTypeError, ShapeError
 from ruda.core.shapes import Shape
 from ruda.core.spec import Spec
-from ruda.ops.arith import pow, sqrt
+from ruda.ops.arith import pow, sign, sqrt
 from ruda.ops.cast import astype
 from ruda.ops.compare import equal
 from ruda.ops.reference import updates as reference
@@ -182,6 +182,87 @@ def adamw_step(
     x = x - mean / (sqrt(square) + floor) * size
     new = (astype(a, b.dtype, copy=False) for a, b in ((x, p), (mean, m), (square, v)))
     return (*new, step + 1)
+
+
+@fused(
+    "adan_step",
+    "p g m v n before step lr beta1 beta2 beta3 eps weight_decay",
+    "proximal maximize",
+    "new_p new_m new_v new_n new_before new_step",
+    shape=_shape,
+    dtype=_dtype,
+    numpy=_fresh(reference.adan, 6),
+    optional=("weight_decay",),
+    domain=(0.1, 2.0),
+)
+def adan_step(
+    p: Any,
+    g: Any,
+    m: Any,
+    v: Any,
+    n: Any,
+    before: Any,
+    step: Any,
+    lr: Any,
+    beta1: Any,
+    beta2: Any,
+    beta3: Any,
+    eps: Any,
+    weight_decay: Any,
+    proximal: bool,
+    maximize: bool,
+) -> Any:
+    """One step of Adan; ``before`` is the gradient of the step before, unused in the first.
+
+    With t = step + 1 and d = g - before, 0 in the first step: m, v and the square n average g, d
+    and (g + beta2 * d)². p -= lr * (m' + beta2 * v') / (sqrt(n') + eps), where x' = x / (1 - b^t)
+    with the beta of x. A weight decay divides p by 1 + lr * weight_decay after that
+    (``proximal``), or multiplies by 1 - lr * weight_decay before. Xie et al., "Adan: adaptive
+    Nesterov momentum algorithm for faster optimizing deep models" (2022), with 1 - beta for beta.
+    """
+    operands = (p, g, m, v, n, before)
+    x, g, mean, change, square, old = (astype(t, compute_of(p.dtype), copy=False) for t in operands)
+    dtype, t = x.dtype, astype(step + 1, float64)
+    g = -g if maximize else g
+    turn = where(equal(step, 0), 0.0, g - old)
+    mean = mean + (g - mean) * _as(1.0 - beta1, dtype)
+    change = change + (turn - change) * _as(1.0 - beta2, dtype)
+    ahead = g + turn * _as(beta2, dtype)
+    square = square * _as(beta3, dtype) + ahead * ahead * _as(1.0 - beta3, dtype)
+    size, more = (lr * b / (1.0 - pow(base, t)) for b, base in ((1.0, beta1), (beta2, beta2)))
+    root = sqrt(square) / _as(sqrt(1.0 - pow(beta3, t)), dtype) + _as(eps, dtype)
+    move = (mean * _as(size, dtype) + change * _as(more, dtype)) / root
+    decay = 0.0 if weight_decay is None else lr * weight_decay
+    x = (x - move) / _as(1.0 + decay, dtype) if proximal else x * _as(1.0 - decay, dtype) - move
+    new = zip((x, mean, change, square, g), (p, m, v, n, before), strict=True)
+    return (*(astype(a, b.dtype, copy=False) for a, b in new), step + 1)
+
+
+@fused(
+    "lion_step",
+    "p g m lr beta1 beta2 weight_decay",
+    "maximize",
+    "new_p new_m",
+    shape=_shape,
+    dtype=_dtype,
+    numpy=_fresh(reference.lion, 3, counted=False),
+    optional=("weight_decay",),
+)
+def lion_step(
+    p: Any, g: Any, m: Any, lr: Any, beta1: Any, beta2: Any, weight_decay: Any, maximize: bool
+) -> Any:
+    """One step of Lion: p -= lr * sign(beta1 * m + (1 - beta1) * g), m averages g with beta2.
+
+    Weight decay is p *= 1 - lr * weight_decay before. Chen et al., "Symbolic discovery of
+    optimization algorithms" (2023).
+    """
+    x, mean = (astype(t, compute_of(p.dtype), copy=False) for t in (p, m))
+    g = astype(-g if maximize else g, x.dtype, copy=False)
+    step = sign(mean + (g - mean) * _as(1.0 - beta1, x.dtype)) * _as(lr, x.dtype)
+    mean = mean + (g - mean) * _as(1.0 - beta2, x.dtype)
+    if weight_decay is not None:
+        x = x * _as(1.0 - lr * weight_decay, x.dtype)
+    return astype(x - step, p.dtype, copy=False), astype(mean, m.dtype, copy=False)
 
 
 def overwrite(

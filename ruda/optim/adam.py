@@ -5,51 +5,68 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ruda.core.dtypes import float64
+from ruda.ops.arith import maximum, pow, sqrt
+from ruda.ops.cast import astype
+from ruda.ops.compare import greater
+from ruda.ops.select import clip
+from ruda.ops.statistics import mean as mean_of
 from ruda.ops.update import overwrite
-from ruda.optim.base import Group, Optimizer, State, counter, zeros_beside
+from ruda.optim.base import Group, State, counter, zeros_beside
+from ruda.optim.composed import Composed, averaged, fit
 from ruda.tensor.tensor import RudaTensor
 
 
-class _Adam(Optimizer):
+class _Adam(Composed):
     _decoupled: bool
 
     def __init__(
-        self,
-        params: Iterable[Any],
-        lr: Any,
-        betas: tuple[float, float],
-        eps: float,
-        weight_decay: float,
-        maximize: bool,
-        master: bool,
+        self, params: Iterable[Any], lr: Any, settings: dict[str, Any], master: bool
     ) -> None:
-        defaults = {
-            "lr": lr,
-            "betas": betas,
-            "eps": eps,
-            "weight_decay": weight_decay,
-            "maximize": maximize,
-        }
-        super().__init__(params, defaults, master)
+        super().__init__(params, {"lr": lr, **settings}, master)
 
     def _check_settings(self, settings: Mapping[str, Any]) -> None:
-        for beta in settings["betas"]:
-            self._refuse_unless(0 <= beta < 1, "betas", settings["betas"], "0 <= beta < 1")
-        for name in ("eps", "weight_decay"):
-            self._refuse_unless(settings[name] >= 0, name, settings[name], "0 or more")
+        self._check_betas(settings)
+        self._refuse_below_zero(settings, "eps", "weight_decay")
 
     def _initial(self, master: RudaTensor, group: Group) -> State:
-        return {
-            "step": counter(master),
-            "exp_avg": zeros_beside(master),
-            "exp_avg_sq": zeros_beside(master),
-        }
+        names = ["exp_avg", "exp_avg_sq", *["max_exp_avg_sq"] * bool(group["amsgrad"])]
+        return {"step": counter(master), **{name: zeros_beside(master) for name in names}}
 
     def _updated(self, p: RudaTensor, grad: RudaTensor, state: State, group: Group) -> None:
+        if group["cautious"] or "max_exp_avg_sq" in state:
+            super()._updated(p, grad, state, group)
+            return
         targets = (p, state["exp_avg"], state["exp_avg_sq"], state["step"])
         settings = (group["lr"], *group["betas"], group["eps"], group["weight_decay"] or None)
         values = (p, grad, *targets[1:], *settings)
         overwrite("adamw_step", targets, values, self._decoupled, group["maximize"])
+
+    def _next(
+        self, p: RudaTensor, g: RudaTensor, state: State, group: Group
+    ) -> tuple[RudaTensor, State]:
+        """The formula of the row, with the largest second moment and the mask of caution."""
+        rate, decay, (b1, b2) = group["lr"], group["weight_decay"], group["betas"]
+        if decay and self._decoupled:
+            p = p * fit(1.0 - rate * decay, p)
+        elif decay:
+            g = g + p * decay
+        t = astype(state["step"] + 1, float64)
+        mean = averaged(state["exp_avg"], g, b1)
+        square = averaged(state["exp_avg_sq"], g * g, b2)
+        new = {"step": state["step"] + 1, "exp_avg": mean, "exp_avg_sq": square}
+        if "max_exp_avg_sq" in state:
+            square = new["max_exp_avg_sq"] = maximum(state["max_exp_avg_sq"], square)
+        step = mean / (sqrt(square) / fit(sqrt(1.0 - pow(b2, t)), p) + group["eps"])
+        if group["cautious"]:
+            step = step * _caution(mean, g)
+        return p - step * fit(rate / (1.0 - pow(b1, t)), p), new
+
+
+def _caution(mean: RudaTensor, g: RudaTensor) -> RudaTensor:
+    """1 where the step goes down the gradient, else 0, over the share of ones."""
+    agrees = astype(greater(mean * g, 0.0), g.dtype)
+    return agrees / clip(mean_of(agrees), min=1e-3)
 
 
 class AdamW(_Adam):
@@ -59,6 +76,11 @@ class AdamW(_Adam):
     p = p * (1 - lr * weight_decay) - lr * m' / (sqrt(v') + eps), with m' = m / (1 - b1^t) and
     v' = v / (1 - b2^t), whose corrections are float64. g is the gradient, or its negative to
     ``maximize``. Loshchilov and Hutter, "Decoupled weight decay regularization" (2019).
+
+    ``amsgrad`` takes the largest v so far for v: Reddi et al., "On the convergence of Adam and
+    beyond" (2018). ``cautious`` moves only elements where m * g > 0, all the further the fewer they
+    are: their step is divided by their share, at least 1e-3. Liang et al., "Cautious optimizers:
+    improving training with one line of code" (2024).
 
     >>> weight = ruda.tensor([1.0, -1.0], requires_grad=True)
     >>> opt = ruda.optim.AdamW([weight], lr=0.1, weight_decay=0.0)
@@ -76,11 +98,21 @@ class AdamW(_Adam):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 1e-2,
+        amsgrad: bool = False,
         *,
         maximize: bool = False,
+        cautious: bool = False,
         master: bool = True,
     ) -> None:
-        super().__init__(params, lr, betas, eps, weight_decay, maximize, master)
+        settings = {
+            "betas": betas,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "amsgrad": amsgrad,
+            "maximize": maximize,
+            "cautious": cautious,
+        }
+        super().__init__(params, lr, settings, master)
 
 
 class Adam(_Adam):
@@ -98,8 +130,18 @@ class Adam(_Adam):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.0,
+        amsgrad: bool = False,
         *,
         maximize: bool = False,
+        cautious: bool = False,
         master: bool = True,
     ) -> None:
-        super().__init__(params, lr, betas, eps, weight_decay, maximize, master)
+        settings = {
+            "betas": betas,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "amsgrad": amsgrad,
+            "maximize": maximize,
+            "cautious": cautious,
+        }
+        super().__init__(params, lr, settings, master)

@@ -14,7 +14,10 @@ from ruda.core.dtypes import float32, float64, int64
 from ruda.core.errors import ArgumentError, DeviceError, DTypeError, RudaError, ShapeError
 from ruda.core.mode import no_grad, state_changed
 from ruda.nn.module import clear_grad
+from ruda.ops.cast import astype
 from ruda.ops.create import asarray, zeros
+from ruda.ops.movement import copy
+from ruda.ops.select import where as select
 from ruda.tensor.tensor import RudaTensor
 
 State = dict[str, RudaTensor]
@@ -143,28 +146,47 @@ class Optimizer:
         if not fits:
             raise ArgumentError(type(self).__name__, f"{setting} out of range", value, expected)
 
+    def _refuse_below_zero(self, settings: Mapping[str, Any], *names: str) -> None:
+        for name in names:
+            self._refuse_unless(settings[name] >= 0, name, settings[name], "0 or more")
+
+    def _check_betas(self, settings: Mapping[str, Any], count: int = 2) -> None:
+        betas = settings["betas"]
+        fits = len(betas) == count and all(0 <= beta < 1 for beta in betas)
+        self._refuse_unless(fits, "betas", betas, f"{count} of 0 <= beta < 1")
+
     def _state_of(self, p: RudaTensor, group: Group) -> State:
         if not (self.master and p.dtype.is_half):
             return self._initial(p, group)
         master = p.detach().astype(float32)
         return {"master": master, **self._initial(master, group)}
 
-    def step(self) -> None:
-        """Update all parameters that have a gradient."""
+    def step(self, *, where: RudaTensor | None = None, scale: Any = None) -> None:
+        """Update all parameters that have a gradient.
+
+        Where ``where``, a 0-d bool tensor, is False, nothing changes, state and step counts
+        included; it is not read, so the step stays on the device. Gradients are taken times
+        ``scale``, a number or 0-d tensor, in float32 for parameters that have a master.
+        """
         with no_grad():
             for group in self.param_groups:
                 for p in group["params"]:
-                    self._step_one(p, group)
+                    if p.grad is not None:
+                        self._step_one(p, group, where, scale)
 
-    def _step_one(self, p: RudaTensor, group: Group) -> None:
-        grad = p.grad
-        if grad is None:
-            return
+    def _step_one(self, p: RudaTensor, group: Group, keep: RudaTensor | None, scale: Any) -> None:
         state = dict(self._state[p])
+        targets = (p, *state.values())
+        before = [] if keep is None else [copy(target) for target in targets]
         master = state.get("master")
-        self._updated(p if master is None else master, grad, state, group)
+        own, grad = p if master is None else master, p.grad
+        if scale is not None:
+            grad = astype(grad, own.dtype, copy=False) * _factor(scale, own)
+        self._updated(own, grad, state, group)
         if master is not None:
             p.assign(master)
+        for target, old in zip(targets, before, strict=keep is not None):
+            target.assign(select(keep.to(p.device), target, old))
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drop the gradients of all parameters, or fill them with zeros."""
@@ -206,7 +228,8 @@ class Optimizer:
         ignored; a missing step count means that steps were made, a missing master is taken from the
         parameter. Raises ``OptimizerStateError`` or ``ShapeError``.
         """
-        groups, params = saved["param_groups"], self._parameters()
+        groups = saved["param_groups"]
+        params = [(p, group) for group in self.param_groups for p in group["params"]]
         own, given = ([len(g["params"]) for g in gs] for gs in (self.param_groups, groups))
         if own != given:
             what = "the groups do not match"
@@ -214,8 +237,8 @@ class Optimizer:
         order = [number for group in groups for number in group["params"]]
         changes = [
             change
-            for p, number in zip(params, order, strict=True)
-            for change in self._changes(p, number, saved["state"].get(number, {}))
+            for (p, group), number in zip(params, order, strict=True)
+            for change in self._changes(p, group, number, saved["state"].get(number, {}))
         ]
         with no_grad():
             for target, value in changes:
@@ -226,13 +249,14 @@ class Optimizer:
             group["lr"] = asarray(settings["lr"], dtype=float64, device=group["lr"].device)
 
     def _changes(
-        self, p: RudaTensor, number: Any, given: Mapping[str, Any]
+        self, p: RudaTensor, group: Group, number: Any, given: Mapping[str, Any]
     ) -> list[tuple[RudaTensor, Any]]:
         """What to assign to the state of ``p``, numbered ``number``, so that it is ``given``."""
-        initial = {"step": 1 if given else 0, "master": p}
+        with no_grad():
+            initial = {"step": 1, "master": p} if given else self._state_of(p, group)
         changes: list[tuple[RudaTensor, Any]] = []
         for name, target in self._state[p]:
-            found = given.get(name, initial.get(name, None if given else 0))
+            found = given.get(name, initial.get(name))
             if found is None:
                 got = f"parameter {number} with {sorted(given)}"
                 raise OptimizerStateError("load_state_dict", f"{name} is missing", got)
@@ -258,6 +282,11 @@ class Optimizer:
 
 def _shown(value: Any) -> Any:
     return value.item() if isinstance(value, RudaTensor) else value
+
+
+def _factor(scale: Any, p: RudaTensor) -> Any:
+    """``scale`` in the dtype and place of ``p``; a number, which gives way to it, as it is."""
+    return scale.to(p.device).astype(p.dtype) if isinstance(scale, RudaTensor) else scale
 
 
 def zeros_beside(p: RudaTensor) -> RudaTensor:

@@ -48,8 +48,7 @@ class SGD(Optimizer):
         super().__init__(params, defaults, master)
 
     def _check_settings(self, settings: Mapping[str, Any]) -> None:
-        for name in ("momentum", "weight_decay"):
-            self._refuse_unless(settings[name] >= 0, name, settings[name], "0 or more")
+        self._refuse_below_zero(settings, "momentum", "weight_decay")
         if settings["nesterov"] and not (settings["momentum"] > 0 and settings["dampening"] == 0):
             got = f"momentum {settings['momentum']}, dampening {settings['dampening']}"
             what, expected = "nesterov has no meaning here", "momentum > 0 and dampening 0"

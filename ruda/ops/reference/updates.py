@@ -126,3 +126,69 @@ def adamw(
         t *= size
         x = x if shrink == 1.0 else np.multiply(x, shrink, out=new_p)
         np.subtract(x, t, out=new_p)
+
+
+def adan(
+    outs: Sequence[Array],
+    p: Array,
+    g: Array,
+    m: Array,
+    v: Array,
+    n: Array,
+    before: Array,
+    step: Any,
+    lr: Any,
+    beta1: Any,
+    beta2: Any,
+    beta3: Any,
+    eps: Any,
+    weight_decay: Any,
+    proximal: bool,
+    maximize: bool,
+) -> None:
+    """Write the new parameter, averages, gradient and step of ``adan_step`` into ``outs``."""
+    count, rate, eps = int(step) + 1, float(lr), float(eps)
+    b1, b2, b3 = float(beta1), float(beta2), float(beta3)
+    size, more = rate / (1.0 - b1**count), rate * b2 / (1.0 - b2**count)
+    root, decay = math.sqrt(1.0 - b3**count), rate * (_decay(weight_decay) or 0.0)
+    outs[5][...] = count
+    space = _scratch(p)
+    arrays = (*outs[:5], p, g, m, v, n, before)
+    for new_p, new_m, new_v, new_n, new_before, x, dx, mean, change, square, old in _blocks(arrays):
+        grad = _descent(dx, x, None, maximize, space[: x.size])
+        turn = np.zeros_like(grad) if count == 1 else grad - old
+        np.copyto(new_before, grad)
+        np.copyto(new_m, mean + (grad - mean) * (1.0 - b1))
+        np.copyto(new_v, change + (turn - change) * (1.0 - b2))
+        ahead = grad + turn * b2
+        np.copyto(new_n, square * b3 + ahead * ahead * (1.0 - b3))
+        move = (new_m * size + new_v * more) / (np.sqrt(new_n) / root + eps)
+        np.copyto(new_p, (x - move) / (1.0 + decay) if proximal else x * (1.0 - decay) - move)
+
+
+def lion(
+    outs: Sequence[Array],
+    p: Array,
+    g: Array,
+    m: Array,
+    lr: Any,
+    beta1: Any,
+    beta2: Any,
+    weight_decay: Any,
+    maximize: bool,
+) -> None:
+    """Write the new parameter and average of ``lion_step`` into ``outs``."""
+    rate, b1, b2, decay = float(lr), float(beta1), float(beta2), _decay(weight_decay)
+    shrink = 1.0 if decay is None else 1.0 - rate * decay
+    space, more = _scratch(p), _scratch(p)
+    for new_p, new_m, x, dx, mean in _blocks((*outs, p, g, m)):
+        t, grad = space[: x.size], _descent(dx, x, None, maximize, more[: x.size])
+        gap = grad - mean
+        np.multiply(gap, 1.0 - b1, out=t)
+        t += mean
+        np.sign(t, out=t)
+        t *= rate
+        gap *= 1.0 - b2
+        np.add(mean, gap, out=new_m)
+        x = x if shrink == 1.0 else np.multiply(x, shrink, out=new_p)
+        np.subtract(x, t, out=new_p)

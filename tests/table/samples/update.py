@@ -36,6 +36,14 @@ SAMPLES = {
         Sample(((7,), (7,), (7,), (7,), _counted(0), _RATE, 0.9, 0.99, 1e-3, None), flags)
         for flags in _FLAGS[1:3]
     ],
+    "adan_step": [
+        Sample(((7,),) * 6 + (_counted(steps), _RATE, 0.98, 0.92, 0.99, 1e-3, decay), flags)
+        for flags, steps, decay in zip(_FLAGS, (0, 2, 2, 0), (0.1, 0.1, None, 0.1), strict=True)
+    ],
+    "lion_step": [
+        Sample(((7,),) * 3 + (_RATE, 0.9, 0.99, decay), (maximize,))
+        for maximize, decay in itertools.product((False, True), (None, 0.1))
+    ],
 }
 
 
