@@ -20,6 +20,10 @@ class MissingFileError(StoreError, FileNotFoundError):
         self.filename = path
 
 
+class CheckpointWarning(UserWarning):
+    """A checkpoint that is there and cannot be used; the message says why."""
+
+
 def shown(value: object) -> str:
     """Return the `repr` of a value taken from a file, cut to a length fit for a message."""
     if isinstance(value, str | bytes | bytearray) and len(value) > _SHOWN:
