@@ -15,7 +15,7 @@ from ruda.ops.cross_entropy import cross_entropy
 from ruda.ops.join import concat
 from ruda.ops.loss import at_least, finished, matched, real_number
 from ruda.ops.matmul import matmul
-from ruda.ops.movement import matrix_transpose, reshape
+from ruda.ops.movement import broadcast_arrays, matrix_transpose, reshape
 from ruda.ops.reduce import sum
 from ruda.ops.rowwise import positive, rounded, wide
 from ruda.ops.select import where
@@ -43,9 +43,9 @@ def cosine_similarity(
     >>> cosine_similarity(ruda.asarray([[1.0, 0.0]]), ruda.asarray([[1.0, 1.0]])).item()
     0.7071067690849304
     """
-    a, b = _alike("cosine_similarity", x1, x2)
+    a, b = broadcast_arrays(*_alike("cosine_similarity", x1, x2))
     least = positive("cosine_similarity", "eps", eps)
-    place = normalize_axis(axis, max(a.ndim, b.ndim), "cosine_similarity") - max(a.ndim, b.ndim)
+    place = normalize_axis(axis, a.ndim, "cosine_similarity")
     sizes = [maximum(vector_norm(v, axis=place, keepdims=True), least) for v in (a, b)]
     return rounded(sum((a / sizes[0]) * (b / sizes[1]), axis=place), x1)
 
