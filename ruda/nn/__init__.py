@@ -24,6 +24,7 @@ from ruda.nn.containers import ModuleDict, ModuleList, Sequential
 from ruda.nn.conv import Conv1d, Conv2d, Conv3d
 from ruda.nn.dropout import Dropout, Dropout1d, Dropout2d, Dropout3d
 from ruda.nn.embed import Embedding
+from ruda.nn.groups import ParameterGroups, freeze, parameter_groups
 from ruda.nn.linear import Identity, Linear
 from ruda.nn.losses import (
     BCELoss,

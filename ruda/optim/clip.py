@@ -42,21 +42,32 @@ def clip_grad_norm_(
     >>> clip_grad_norm_([weight], 1.0).item(), weight.grad.tolist()
     (5.0, [0.599..., 0.799...])
     """
-    if not norm_type > 0:
-        raise ArgumentError("clip_grad_norm_", "norm_type is not positive", norm_type)
     with no_grad():
         grads = _gradients(parameters, "clip_grad_norm_")
-        if not grads:
-            return zeros(())
-        norm = _norm(grads, norm_type)
-        factor = clip(max_norm / (norm + _MARGIN), max=1.0)
+        norm = _norm(grads, norm_type, "clip_grad_norm_")
+        factor = clip_factor(norm, max_norm)
         for g in grads:
             g.assign(g * astype(factor, g.dtype, copy=False))
         return norm
 
 
-def _norm(grads: list[RudaTensor], kind: float) -> RudaTensor:
+def clip_factor(norm: RudaTensor, max_norm: Any) -> RudaTensor:
+    """What brings a gradient of norm ``norm`` to at most ``max_norm``: at most 1."""
+    return clip(max_norm / (norm + _MARGIN), max=1.0)
+
+
+def grad_norm(parameters: RudaTensor | Iterable[RudaTensor], norm_type: float = 2.0) -> RudaTensor:
+    """The norm of all gradients together, a 0-d tensor; 0 where there are none."""
+    with no_grad():
+        return _norm(_gradients(parameters, "grad_norm"), norm_type, "grad_norm")
+
+
+def _norm(grads: list[RudaTensor], kind: float, op: str) -> RudaTensor:
     """The norm of all ``grads`` as one vector, in float32 for half types."""
+    if not kind > 0:
+        raise ArgumentError(op, "norm_type is not positive", kind)
+    if not grads:
+        return zeros(())
     wide = (astype(g, float32) if g.dtype.is_half else g for g in grads)
     return vector_norm(stack([vector_norm(g, ord=kind) for g in wide]), ord=kind)
 
