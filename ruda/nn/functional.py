@@ -39,6 +39,9 @@ from ruda.ops.adaptive_pool import (
 )
 from ruda.ops.attention import attention
 from ruda.ops.attention_forms import attention_varlen, scaled_dot_product_attention
+from ruda.ops.cells import gru_cell, gru_layer, lstm_cell, lstm_layer, rnn_cell, rnn_layer
+from ruda.ops.columns import col2im as fold
+from ruda.ops.columns import im2col as unfold
 from ruda.ops.conv import (
     conv1d,
     conv2d,
@@ -51,11 +54,13 @@ from ruda.ops.conv import (
 from ruda.ops.conv_transpose import conv_transpose1d, conv_transpose2d, conv_transpose3d
 from ruda.ops.cross_entropy import cross_entropy
 from ruda.ops.ctc import ctc_loss
+from ruda.ops.deform import deform_conv2d
 from ruda.ops.dropout import dropout, dropout1d, dropout2d, dropout3d
 from ruda.ops.embed import embedding
 from ruda.ops.explog import log_sigmoid as logsigmoid
 from ruda.ops.explog import sigmoid
 from ruda.ops.gather import one_hot
+from ruda.ops.grid import affine_grid, grid_sample
 from ruda.ops.hyper import tanh
 from ruda.ops.likelihood import (
     dice_loss,
@@ -88,6 +93,7 @@ from ruda.ops.margin import (
     soft_margin_loss,
 )
 from ruda.ops.norm import layer_norm, rms_norm
+from ruda.ops.pixel_shuffle import channel_shuffle, pixel_shuffle, pixel_unshuffle
 from ruda.ops.pool import (
     avg_pool1d,
     avg_pool2d,
@@ -96,6 +102,7 @@ from ruda.ops.pool import (
     max_pool2d,
     max_pool3d,
 )
+from ruda.ops.resize import interpolate, upsample
 from ruda.ops.similarity import (
     contrastive_loss,
     cosine_embedding_loss,
@@ -117,6 +124,7 @@ __all__ = [
     "adaptive_max_pool1d",
     "adaptive_max_pool2d",
     "adaptive_max_pool3d",
+    "affine_grid",
     "attention",
     "attention_varlen",
     "avg_pool1d",
@@ -126,6 +134,7 @@ __all__ = [
     "binary_cross_entropy",
     "binary_cross_entropy_with_logits",
     "celu",
+    "channel_shuffle",
     "contrastive_loss",
     "conv1d",
     "conv2d",
@@ -140,6 +149,7 @@ __all__ = [
     "cosine_similarity",
     "cross_entropy",
     "ctc_loss",
+    "deform_conv2d",
     "dice_loss",
     "dropout",
     "dropout1d",
@@ -148,11 +158,15 @@ __all__ = [
     "elu",
     "embedding",
     "explain_conv",
+    "fold",
     "gaussian_nll_loss",
     "gelu",
     "glu",
     "gram_matrix_loss",
+    "grid_sample",
     "group_norm",
+    "gru_cell",
+    "gru_layer",
     "hardshrink",
     "hardsigmoid",
     "hardswish",
@@ -162,6 +176,7 @@ __all__ = [
     "huber_loss",
     "info_nce_loss",
     "instance_norm",
+    "interpolate",
     "kl_div",
     "l1_loss",
     "layer_norm",
@@ -171,6 +186,8 @@ __all__ = [
     "log_softmax",
     "logsigmoid",
     "lp_loss",
+    "lstm_cell",
+    "lstm_layer",
     "margin_ranking_loss",
     "max_pool1d",
     "max_pool2d",
@@ -184,12 +201,16 @@ __all__ = [
     "nll_loss",
     "one_hot",
     "pairwise_distance",
+    "pixel_shuffle",
+    "pixel_unshuffle",
     "poisson_nll_loss",
     "prelu",
     "quantile_loss",
     "relu",
     "relu6",
     "rms_norm",
+    "rnn_cell",
+    "rnn_layer",
     "rnnt_loss",
     "scaled_dot_product_attention",
     "selu",
@@ -208,4 +229,6 @@ __all__ = [
     "threshold",
     "triplet_margin_loss",
     "triplet_margin_with_distance_loss",
+    "unfold",
+    "upsample",
 ]

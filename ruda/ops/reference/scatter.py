@@ -98,7 +98,8 @@ def combine(out: Any, value: Any, places: Any, axes: Shape, mode: str, op: str) 
     shape = np.broadcast_shapes(*(w.shape for w in where))
     linear = np.ravel_multi_index(where, sizes).reshape(-1) if 0 not in sizes else where[0].ravel()
     moved = np.moveaxis(out, axes, range(len(axes)))
-    rows = np.ascontiguousarray(moved).reshape(int(np.prod(sizes)), -1)
+    width = int(np.prod(moved.shape[len(axes) :]))
+    rows = np.ascontiguousarray(moved).reshape(int(np.prod(sizes)), width)
     lead = axes[0] if axes[-1] - axes[0] + 1 == len(axes) else 0
     kept = moved.shape[len(axes) :]
     value = np.broadcast_to(value, (*kept[:lead], *shape, *kept[lead:]))
