@@ -112,6 +112,10 @@ class Tracer(Protocol):
         """A symbolic view of all of ``handle``."""
         ...
 
+    def base(self, handle: Any) -> Spec:
+        """The spec of all the memory of a base handle, symbolic or not."""
+        ...
+
     def assign(self, spec: Spec, handle: Any, value_spec: Spec, value: Any) -> None:
         """Record ``value`` as the next content of what ``spec`` shows of ``handle``."""
         ...

@@ -191,6 +191,12 @@ class Tracer:
         base = x if x.__class__ is Symbol else x.base
         return SymbolView(base, x.offset, spec, self.value(x), None)
 
+    def base(self, handle: Any) -> Spec:
+        """The spec of all the memory that ``handle``, the root of a view, stands for."""
+        if handle.__class__ is not Symbol:
+            return self.client.base(handle)  # type: ignore[no-any-return]
+        return handle.spec or self.client.base(handle.real)  # type: ignore[no-any-return]
+
     def constant(self, spec: Spec, handle: Any) -> RudaTensor:
         """A tensor with the values of ``handle``, afresh in each replay."""
         return wrap(spec, Symbol(self, self.graph.constant(handle, spec), spec))

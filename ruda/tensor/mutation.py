@@ -215,7 +215,7 @@ def _buried(target: RudaTensor, views: list[RudaTensor]) -> tuple[RudaTensor, li
         raise GradientError("assign", what, spec, hint="a copy of the leaf")
     if not any(_overlap(v, target) for v in views if _origin(v)[1] is not node):
         root = target.handle.root
-        whole = target.spec.client.base(root)
+        whole = (MODE.get().tracer or target.spec.client).base(root)
         if node is None or spec is whole:
             return wrap(whole if node is None else spec, root, node), kin
         for view in kin:

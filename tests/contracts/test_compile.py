@@ -184,6 +184,21 @@ def test_an_output_that_is_still_referenced_is_not_overwritten() -> None:
     assert [v.tolist()[0] for v in views] == [7, 8, 9]
 
 
+def test_views_whose_base_is_gone_are_written_as_eagerly() -> None:
+    def step(t: Any) -> Any:
+        base = t * 2
+        view = base[::-1]
+        kept = view[:2]
+        del base
+        view[...] = view * 3
+        return view, kept
+
+    x = ruda.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    for run in (step, ruda.compile(step)):
+        view, kept = run(x)
+        assert view.tolist() == [18, 12, 6] and kept.tolist() == [18, 12]
+
+
 def test_default_dtypes_are_guarded() -> None:
     run, x = ruda.compile(lambda t: t * 0.5), ruda.asarray([1, 3])
     assert run(x).dtype is ruda.float32
