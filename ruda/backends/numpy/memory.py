@@ -77,8 +77,9 @@ def strided(handle: Any, offset: int, shape: Any, strides: Any) -> Any:
     steps = tuple(s * array.itemsize for s in strides)
     interface = dict(array.__array_interface__)
     start = (interface["data"][0] + offset * array.itemsize, interface["data"][1])
-    shown = _Shown(array, interface | {"shape": tuple(shape), "strides": steps, "data": start})
-    # A dtype of ml_dtypes is a void in the interface, of the same size: put the name back on.
+    geometry = {"shape": tuple(shape), "strides": steps, "data": start}
+    # The interface has no words for the dtypes of ml_dtypes: bytes go through it, then a view.
+    shown = _Shown(array, interface | geometry | {"typestr": f"|V{array.itemsize}"})
     return np.asarray(shown).view(array.dtype)
 
 
