@@ -20,6 +20,7 @@ from ruda.nn.activation import (
     Tanh,
 )
 from ruda.nn.attention import MultiHeadAttention
+from ruda.nn.cache import DynamicKVCache, KVCache
 from ruda.nn.containers import ModuleDict, ModuleList, Sequential
 from ruda.nn.conv import Conv1d, Conv2d, Conv3d
 from ruda.nn.dropout import Dropout, Dropout1d, Dropout2d, Dropout3d
@@ -73,6 +74,14 @@ from ruda.nn.norm import (
     LayerNorm,
     RMSNorm,
 )
+from ruda.nn.packed import (
+    PackedSequence,
+    pack_padded_sequence,
+    pack_sequence,
+    pad_packed_sequence,
+    pad_sequence,
+    unpack_sequence,
+)
 from ruda.nn.parameter import Parameter
 from ruda.nn.pool import (
     AdaptiveAvgPool1d,
@@ -84,4 +93,13 @@ from ruda.nn.pool import (
     Flatten,
     MaxPool1d,
     MaxPool2d,
+)
+from ruda.nn.positions import LearnedPositions, RotaryEmbedding, SinusoidalPositions
+from ruda.nn.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
+from ruda.nn.transformer import (
+    Transformer,
+    TransformerDecoder,
+    TransformerDecoderLayer,
+    TransformerEncoder,
+    TransformerEncoderLayer,
 )

@@ -6,6 +6,7 @@ Shapes that would broadcast raise, as in ``loss``; half predictions are computed
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from ruda.core.errors import ArgumentError, ShapeError
 from ruda.ops.activation import softplus
@@ -69,6 +70,8 @@ def gaussian_nll_loss(
     name = "gaussian_nll_loss"
     x, t = matched(name, input, target, reduction)
     least = positive(name, "eps", eps)
+    v: Any
+    level: Any
     if isinstance(var, RudaTensor):
         v = _spread(name, wide(var), x)
         v = where(less(v, least), v - v.detach() + least, v)
