@@ -213,7 +213,7 @@ class RNN(_Stack):
     def _through(
         self, x: RudaTensor, state: Any, weights: Any, **how: Any
     ) -> tuple[RudaTensor, Any]:
-        out = rnn_layer(x, *state, nonlinearity=self.nonlinearity, **weights, **how)
+        out = rnn_layer(x, state[0], nonlinearity=self.nonlinearity, **weights, **how)
         return out, (out,)
 
 
@@ -270,7 +270,7 @@ class GRU(_Stack):
     def _through(
         self, x: RudaTensor, state: Any, weights: Any, **how: Any
     ) -> tuple[RudaTensor, Any]:
-        out = gru_layer(x, *state, **weights, **how)
+        out = gru_layer(x, state[0], **weights, **how)
         return out, (out,)
 
 

@@ -52,7 +52,7 @@ def rnn_layer(
         expected = "'tanh' or 'relu'"
         raise ArgumentError("rnn", "unknown nonlinearity", repr(nonlinearity), expected)
     gx = _input_share(x, w_ih, _joined(b_ih, b_hh))
-    return recurrent.rnn(gx, h0, w_hh, lengths, nonlinearity == "relu", bool(reverse))  # type: ignore[no-any-return]
+    return recurrent.rnn(gx, h0, w_hh, lengths, nonlinearity == "relu", bool(reverse))
 
 
 @composite
@@ -76,7 +76,7 @@ def lstm_layer(
     and Schmidhuber (1997). Other arguments and errors as ``rnn_layer``.
     """
     gx = _input_share(x, w_ih, _joined(b_ih, b_hh))
-    return recurrent.lstm(gx, *state, w_hh, w_hr, lengths, bool(reverse))  # type: ignore[no-any-return]
+    return recurrent.lstm(gx, *state, w_hh, w_hr, lengths, bool(reverse))
 
 
 @composite
@@ -97,7 +97,7 @@ def gru_layer(
     gates r, z, n, where ``n = tanh(x w_in.T + b_in + r (h w_hn.T + b_hn))``. Cho et al. (2014).
     Other arguments and errors as ``rnn_layer``.
     """
-    return recurrent.gru(_input_share(x, w_ih, b_ih), h0, w_hh, b_hh, lengths, bool(reverse))  # type: ignore[no-any-return]
+    return recurrent.gru(_input_share(x, w_ih, b_ih), h0, w_hh, b_hh, lengths, bool(reverse))
 
 
 @composite

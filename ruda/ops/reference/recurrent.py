@@ -121,7 +121,7 @@ def lstm(
     active = activity(lengths, steps)
     y = np.empty((steps, *h0.shape), gx.dtype)
     c = np.empty((steps, *c0.shape), gx.dtype)
-    a = np.empty((batch, 4 * size), gx.dtype)
+    a: Array = np.empty((batch, 4 * size), gx.dtype)
     i, f, g, o = (a[:, k * size : (k + 1) * size] for k in range(4))
     for t, previous in _walk(steps, reverse):
         h, cell = (h0, c0) if previous is None else (y[previous], c[previous])
@@ -218,10 +218,10 @@ def gru(
     Cho et al., "Learning phrase representations using RNN encoder-decoder" (2014), in the form
     whose reset acts behind the product.
     """
-    steps, batch, size = len(gx), *h0.shape
+    steps, (batch, size) = len(gx), h0.shape
     active = activity(lengths, steps)
     y = np.empty((steps, *h0.shape), gx.dtype)
-    a = np.empty((batch, 3 * size), gx.dtype)
+    a: Array = np.empty((batch, 3 * size), gx.dtype)
     rz, n = a[:, : 2 * size], a[:, 2 * size :]
     r, z = a[:, :size], a[:, size : 2 * size]
     h = h0
