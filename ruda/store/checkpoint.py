@@ -201,8 +201,8 @@ class Checkpoint:
             raise ArgumentError("Checkpoint.save", "the metric is missing", got, self.metric, hint)
         later = [m.step for m, path in self._listed() if m.step > step and path not in self.damaged]
         if later:
-            got, hint = f"step {step} after step {max(later)}", f"discard_after({step - 1}) first"
-            raise ArgumentError("Checkpoint.save", "later steps exist", got, hint=hint)
+            order, hint = f"step {step} after {max(later)}", f"discard_after({step - 1}) first"
+            raise ArgumentError("Checkpoint.save", "later steps exist", order, hint=hint)
 
     def _first(self, candidates: Iterable[tuple[int, str]], read: Callable[[str], T]) -> T | None:
         """What `read` makes of the first candidate that is whole."""
@@ -252,26 +252,32 @@ class Checkpoint:
 
 
 def _file(section: str) -> str:
-    return f"{section.replace('_', '')}.safetensors"
+    return f"{section}.safetensors"
 
 
-def _verified(path: str) -> Saved:
+def _checked(path: str) -> Manifest:
+    """The manifest of a folder all of whose files are as they were written."""
     manifest = read_manifest(path)
     if step_name(manifest.step) != os.path.basename(path):
         got, expected = f"step {manifest.step}", os.path.basename(path)
         raise StoreError("load", "the manifest is of another step", got, expected, AGAIN, path)
     check_files(path, manifest)
+    return manifest
+
+
+def _verified(path: str) -> Saved:
+    manifest = _checked(path)
     return Saved(manifest.step, path, manifest.metrics)
 
 
 def _read(path: str) -> tuple[Saved, dict[str, Any]]:
     """Read a whole checkpoint into memory."""
-    saved = _verified(path)
-    where = os.path.join(path, _STATE)
-    state = {}
+    manifest, where = _checked(path), os.path.join(path, _STATE)
+    saved, state = Saved(manifest.step, path, manifest.metrics), {}
     for name, stub in read_json(where, _MAX_STATE).items():
-        file = os.path.join(path, _file(name))
-        arrays = load_arrays(file)[0] if os.path.exists(file) else {}
+        # Only what the manifest lists: its names are those of files in this folder.
+        is_there = _file(name) in manifest.files
+        arrays = load_arrays(os.path.join(path, _file(name)))[0] if is_there else {}
         state[name] = decoded(stub, arrays, where)
     absent = {"extra", "micro_batch", "default_generator"} - set(state)
     if absent:

@@ -202,13 +202,14 @@ def _check_ties(
 
 
 def _bytes(value: Any) -> bytes:
-    return (value.numpy() if isinstance(value, RudaTensor) else value).tobytes()
+    array: np.ndarray = value.numpy() if isinstance(value, RudaTensor) else value
+    return array.tobytes()
 
 
 def _write(target: RudaTensor, value: Any) -> None:
     tensor = value if isinstance(value, RudaTensor) else from_array(value, "cpu")
-    moved: Any = tensor.detach()
-    target.assign(moved.to(target.device).astype(target.dtype, copy=False))  # type: ignore[attr-defined]
+    moved = tensor.detach().to(target.device)
+    target.assign(moved.astype(target.dtype, copy=False))
 
 
 def _listed(shape: Shape) -> str:

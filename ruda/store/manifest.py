@@ -21,7 +21,7 @@ MANIFEST = "manifest.json"
 _FORMAT = "ruda checkpoint"
 _VERSION = 1
 _MAX_MANIFEST = 1 << 20
-_FILE = re.compile(r"[a-z]+\.(safetensors|json)")
+_FILE = re.compile(r"[a-z_]+\.(safetensors|json)")
 _DIGEST = re.compile("[0-9a-f]{64}")
 
 

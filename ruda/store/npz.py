@@ -12,7 +12,7 @@ import os
 import re
 import zipfile
 from collections.abc import Mapping
-from typing import BinaryIO, NoReturn
+from typing import IO, NoReturn
 
 import ml_dtypes
 import numpy as np
@@ -43,7 +43,7 @@ _NAMED = re.compile(r"\[\(\s*['\"](\w+)['\"]\s*,\s*['\"][<>|=]?V([0-9])['\"]\s*\
 _OBJECTS = re.compile(r"['\"][<>|=]?O[0-9]*['\"]")
 
 _NUMBERS = ("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16")
-_FOREIGN = {
+_FOREIGN: dict[str, np.dtype] = {
     dtype.name: dtype
     for dtype in (*DTYPES.values(), np.dtype(ml_dtypes.float4_e2m1fn))
     if dtype.type.__module__ == "ml_dtypes"
@@ -190,7 +190,7 @@ def _dtype(text: str, path: str, name: str | None) -> np.dtype:
     raise StoreError("load", "unsupported dtype", shown(text), "numbers", hint, path, name)
 
 
-def _write(file: BinaryIO | zipfile.ZipExtFile, array: np.ndarray) -> None:
+def _write(file: IO[bytes], array: np.ndarray) -> None:
     dtype = array.dtype.newbyteorder("<")
     foreign = array.dtype.name in _FOREIGN
     descr = [(array.dtype.name, f"|V{dtype.itemsize}")] if foreign else dtype.str

@@ -111,9 +111,10 @@ class _Reader:
         return unpickled(raw, self.names(), self.storage, self.path)
 
     def names(self) -> dict[str, Function | Mark]:
-        marks = {f"torch.{name}": Mark(dtype) for name, dtype in (STORAGES | UNTYPED).items()}
+        dtypes = STORAGES | UNTYPED
+        names: dict[str, Function | Mark] = {f"torch.{n}": Mark(d) for n, d in dtypes.items()}
         untyped = Mark(None)
-        return marks | {
+        return names | {
             "torch.storage.UntypedStorage": untyped,
             "torch.UntypedStorage": untyped,
             "collections.OrderedDict": Function(self.mapping),
@@ -127,9 +128,10 @@ class _Reader:
         """Make a storage of its persistent id: ("storage", type, key, location, length)."""
         parts = identity if type(identity) is tuple and len(identity) == 5 else (None,) * 5
         kind, mark, key, _, length = parts
-        sound = kind == "storage" and isinstance(mark, Mark) and type(key) is str
-        if not sound or type(length) is not int:
+        if not (kind == "storage" and isinstance(mark, Mark) and type(key) is str):
             self.fail("not a storage", type(identity).__name__, "type, key and length")
+        if type(length) is not int:
+            self.fail("not a length", type(length).__name__, "an integer")
         name = f"{self.root}data/{key}"
         if name not in self.archive.members:
             self.fail("a storage is missing", shown(key), "a member of the archive")
@@ -187,13 +189,15 @@ class _Reader:
             return np.empty(shape, dtype)
         # The stride of an axis of one item means nothing and may be anything.
         steps = (0 if n == 1 else s * dtype.itemsize for n, s in zip(shape, strides, strict=True))
-        return np.lib.stride_tricks.as_strided(items[offset:], shape, tuple(steps))
+        start = offset * dtype.itemsize
+        return np.ndarray(shape, dtype, items.view(np.uint8), start, tuple(steps))
 
     def untyped_dtype(self, found: tuple[Any, ...]) -> np.dtype:
-        dtype = found[0].value if found and isinstance(found[0], Mark) else None
-        if not any(dtype is known for known in UNTYPED.values()):
-            self.fail("untyped bytes", type(dtype).__name__, f"one of {', '.join(UNTYPED)}")
-        return dtype
+        given = found[0].value if found and isinstance(found[0], Mark) else None
+        fitting = [dtype for dtype in UNTYPED.values() if dtype is given]
+        if not fitting:
+            self.fail("untyped bytes", f"{given}", f"one of {', '.join(UNTYPED)}")
+        return fitting[0]
 
     def check_bounds(
         self, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], items: np.ndarray

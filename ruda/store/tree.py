@@ -101,7 +101,7 @@ def _placed(
     name = ".".join(at)
     while name in arrays or name == "__metadata__":
         name += "'"
-    stub = {_TAG: kind, "name": name}
+    stub: dict[str, Any] = {_TAG: kind, "name": name}
     if array.dtype.name in _OTHER:
         stub |= {"dtype": array.dtype.name, "shape": list(array.shape)}
         array = array.astype(_OTHER[array.dtype.name], order="C").reshape(-1).view(np.uint8)

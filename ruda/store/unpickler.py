@@ -163,20 +163,17 @@ class _Machine:
             pickle.BUILD: self.build,
             pickle.LONG1: lambda: push(int.from_bytes(self.block("<B"), "little", signed=True)),
         }
-        for code, value in _CONSTANTS.items():
-            steps[code] = partial(push, value)
-        for code, layout in _NUMBERS.items():
-            steps[code] = lambda layout=layout: push(self.number(layout))
-        for code, make in _EMPTY.items():
-            steps[code] = lambda make=make: push(make())
-        for code, count in _TUPLES.items():
-            steps[code] = lambda count=count: push(tuple(self.popped(count)))
-        for code, layout in _STRINGS.items():
-            steps[code] = lambda layout=layout: push(self.text(layout))
-        for code, layout in _MEMO_WRITES.items():
-            steps[code] = lambda layout=layout: self.remember(self.number(layout))
-        for code, layout in _MEMO_READS.items():
-            steps[code] = lambda layout=layout: self.recall(self.number(layout))
+        parametrised: list[tuple[Mapping[bytes, Any], Callable[[Any], object]]] = [
+            (_CONSTANTS, push),
+            (_NUMBERS, lambda layout: push(self.number(layout))),
+            (_EMPTY, lambda make: push(make())),
+            (_TUPLES, lambda count: push(tuple(self.popped(count)))),
+            (_STRINGS, lambda layout: push(self.text(layout))),
+            (_MEMO_WRITES, lambda layout: self.remember(self.number(layout))),
+            (_MEMO_READS, lambda layout: self.recall(self.number(layout))),
+        ]
+        for codes, step in parametrised:
+            steps |= {code: partial(step, argument) for code, argument in codes.items()}
         return steps
 
     def protocol(self) -> None:
