@@ -37,8 +37,10 @@ from ruda.ops.adaptive_pool import (
     adaptive_max_pool2d,
     adaptive_max_pool3d,
 )
+from ruda.ops.add_norm import add_layer_norm, add_rms_norm
 from ruda.ops.attention import attention
 from ruda.ops.attention_forms import attention_varlen, scaled_dot_product_attention
+from ruda.ops.bilinear import bilinear
 from ruda.ops.cells import gru_cell, gru_layer, lstm_cell, lstm_layer, rnn_cell, rnn_layer
 from ruda.ops.columns import col2im as fold
 from ruda.ops.columns import im2col as unfold
@@ -57,6 +59,7 @@ from ruda.ops.ctc import ctc_loss
 from ruda.ops.deform import deform_conv2d
 from ruda.ops.dropout import dropout, dropout1d, dropout2d, dropout3d
 from ruda.ops.embed import embedding
+from ruda.ops.embed_bag import embedding_bag
 from ruda.ops.explog import log_sigmoid as logsigmoid
 from ruda.ops.explog import sigmoid
 from ruda.ops.gather import one_hot
@@ -73,6 +76,7 @@ from ruda.ops.likelihood import (
     sigmoid_focal_loss,
 )
 from ruda.ops.linear import linear
+from ruda.ops.local_norm import local_response_norm, normalize
 from ruda.ops.loss import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,
@@ -92,6 +96,7 @@ from ruda.ops.margin import (
     multilabel_soft_margin_loss,
     soft_margin_loss,
 )
+from ruda.ops.noise import alpha_dropout, feature_alpha_dropout, rrelu
 from ruda.ops.norm import layer_norm, rms_norm
 from ruda.ops.pixel_shuffle import channel_shuffle, pixel_shuffle, pixel_unshuffle
 from ruda.ops.pool import (
@@ -101,6 +106,21 @@ from ruda.ops.pool import (
     max_pool1d,
     max_pool2d,
     max_pool3d,
+)
+from ruda.ops.positions import (
+    alibi_bias,
+    alibi_slopes,
+    apply_rotary,
+    rotary_frequencies,
+    sinusoidal_positions,
+)
+from ruda.ops.power_pool import (
+    lp_pool1d,
+    lp_pool2d,
+    lp_pool3d,
+    max_unpool1d,
+    max_unpool2d,
+    max_unpool3d,
 )
 from ruda.ops.resize import interpolate, upsample
 from ruda.ops.similarity import (
@@ -113,7 +133,7 @@ from ruda.ops.similarity import (
     triplet_margin_loss,
     triplet_margin_with_distance_loss,
 )
-from ruda.ops.softmax import log_softmax, softmax
+from ruda.ops.softmax import log_softmax, softmax, softmin
 from ruda.ops.standard_norm import batch_norm, group_norm, instance_norm
 from ruda.ops.transducer import rnnt_loss
 
@@ -124,13 +144,20 @@ __all__ = [
     "adaptive_max_pool1d",
     "adaptive_max_pool2d",
     "adaptive_max_pool3d",
+    "add_layer_norm",
+    "add_rms_norm",
     "affine_grid",
+    "alibi_bias",
+    "alibi_slopes",
+    "alpha_dropout",
+    "apply_rotary",
     "attention",
     "attention_varlen",
     "avg_pool1d",
     "avg_pool2d",
     "avg_pool3d",
     "batch_norm",
+    "bilinear",
     "binary_cross_entropy",
     "binary_cross_entropy_with_logits",
     "celu",
@@ -157,7 +184,9 @@ __all__ = [
     "dropout3d",
     "elu",
     "embedding",
+    "embedding_bag",
     "explain_conv",
+    "feature_alpha_dropout",
     "fold",
     "gaussian_nll_loss",
     "gelu",
@@ -182,16 +211,23 @@ __all__ = [
     "layer_norm",
     "leaky_relu",
     "linear",
+    "local_response_norm",
     "log_cosh_loss",
     "log_softmax",
     "logsigmoid",
     "lp_loss",
+    "lp_pool1d",
+    "lp_pool2d",
+    "lp_pool3d",
     "lstm_cell",
     "lstm_layer",
     "margin_ranking_loss",
     "max_pool1d",
     "max_pool2d",
     "max_pool3d",
+    "max_unpool1d",
+    "max_unpool2d",
+    "max_unpool3d",
     "mish",
     "mse_loss",
     "msle_loss",
@@ -199,6 +235,7 @@ __all__ = [
     "multilabel_margin_loss",
     "multilabel_soft_margin_loss",
     "nll_loss",
+    "normalize",
     "one_hot",
     "pairwise_distance",
     "pixel_shuffle",
@@ -212,14 +249,18 @@ __all__ = [
     "rnn_cell",
     "rnn_layer",
     "rnnt_loss",
+    "rotary_frequencies",
+    "rrelu",
     "scaled_dot_product_attention",
     "selu",
     "sigmoid",
     "sigmoid_focal_loss",
     "silu",
+    "sinusoidal_positions",
     "smooth_l1_loss",
     "soft_margin_loss",
     "softmax",
+    "softmin",
     "softplus",
     "softshrink",
     "softsign",

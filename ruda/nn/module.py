@@ -9,6 +9,7 @@ from typing import Any, Self
 from ruda.core.dtypes import as_dtype
 from ruda.core.errors import ArgumentError, DTypeError, RudaError, ShapeError
 from ruda.core.mode import no_grad, state_changed
+from ruda.nn.hooks import BackwardTap
 from ruda.nn.parameter import is_parameter, mark
 from ruda.ops.create import asarray
 from ruda.tensor.tensor import RudaTensor
@@ -38,6 +39,8 @@ class Module:
 
     # Compiled steps compare this number instead of walking the module's attributes.
     _ruda_version = 0
+    # Names of buffers whose dtype `to` leaves alone, since they mean little in a lower one.
+    exact_buffers: frozenset[str] = frozenset()
 
     training: bool
     _parameters: dict[str, RudaTensor | None]
@@ -50,6 +53,7 @@ class Module:
         vars(self)["_transient"] = set()
         vars(self)["_before"] = {}
         vars(self)["_after"] = {}
+        vars(self)["_backward"] = {}
         self.training = True
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -57,17 +61,18 @@ class Module:
         raise NotImplementedError(f"{type(self).__name__} has no forward")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if not (self._before or self._after):
+        if not (self._before or self._after or self._backward):
             return self.forward(*args, **kwargs)
         for hook in list(self._before.values()):
             changed = hook(self, args)
             if changed is not None:
                 args = changed if isinstance(changed, tuple) else (changed,)
-        out = self.forward(*args, **kwargs)
+        tap = BackwardTap(self, self._backward.values()) if self._backward else None
+        out = self.forward(*(args if tap is None else tap.inputs(args)), **kwargs)
         for hook in list(self._after.values()):
             changed = hook(self, args, out)
             out = out if changed is None else changed
-        return out
+        return out if tap is None else tap.outputs(out)
 
     def __setattr__(self, name: str, value: Any) -> None:
         slots = vars(self)
@@ -75,7 +80,10 @@ class Module:
             what = "an attribute is set before the base class is ready"
             raise ArgumentError(type(self).__name__, what, name, hint="super().__init__() first")
         state_changed(self, name, value)
-        if is_parameter(value) or isinstance(value, Module):
+        computed = self._computed(name)
+        if computed is not None:
+            computed.assign(value)
+        elif is_parameter(value) or isinstance(value, Module):
             self._forget(name)
             (self._modules if isinstance(value, Module) else self._parameters)[name] = value  # type: ignore[index]
         elif name in self._parameters or name in self._buffers:
@@ -85,6 +93,11 @@ class Module:
         else:
             self._forget(name)
             slots[name] = value
+
+    def _computed(self, name: str) -> Any:
+        """The parametrization that computes the attribute ``name``, or None."""
+        made: Any = vars(self).get("_modules", {}).get("parametrizations")
+        return made[name] if made is not None and name in made else None
 
     def _forget(self, name: str) -> None:
         vars(self).pop(name, None)
@@ -112,6 +125,9 @@ class Module:
             found = slots.get(group)
             if found is not None and name in found:
                 return found[name]
+        computed = self._computed(name)
+        if computed is not None:
+            return computed()
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
     def __delattr__(self, name: str) -> None:
@@ -153,6 +169,14 @@ class Module:
     def register_forward_hook(self, hook: Hook) -> Callable[[], None]:
         """Call ``hook(module, args, out)`` after ``forward``; returns its removal."""
         return self._hooked(self._after, hook)
+
+    def register_full_backward_hook(self, hook: Hook) -> Callable[[], None]:
+        """Call ``hook(module, grad_inputs, grad_outputs)`` in backward; returns its removal.
+
+        Both are tuples, one gradient per positional argument and per output, None where none is
+        required; what the hook returns replaces those of the arguments.
+        """
+        return self._hooked(self._backward, hook)
 
     def _hooked(self, hooks: dict[object, Hook], hook: Hook) -> Callable[[], None]:
         key = object()
@@ -290,7 +314,8 @@ class Module:
                 for name, value in group.items():
                     if value is None:
                         continue
-                    found = _converted(value, dtype, device, converted)
+                    kind = None if name in module.exact_buffers else dtype
+                    found = _converted(value, kind, device, converted)
                     if found is not value:
                         state_changed(module, name, found)
                         group[name] = found

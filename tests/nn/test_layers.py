@@ -151,7 +151,7 @@ def test_attention_takes_a_mask_and_drops(rng: np.random.Generator) -> None:
     assert not np.array_equal(layer(x).numpy(), layer(x).numpy())
     layer.eval()
     # Another order of the same sums in float32.
-    np.testing.assert_allclose(layer(x, mask).numpy(), causal(x).numpy(), rtol=0, atol=1e-6)
+    np.testing.assert_allclose(layer(x, mask=mask).numpy(), causal(x).numpy(), rtol=0, atol=1e-6)
 
 
 LOSSES: dict[str, Any] = {
