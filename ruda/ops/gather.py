@@ -77,7 +77,10 @@ def gather(x: RudaTensor, index: RudaTensor, /, *, axis: int) -> RudaTensor:
     >>> gather(ruda.asarray([[1, 2], [3, 4]]), ruda.asarray([[1, 0]]), axis=0).tolist()
     [[3, 2]]
     """
-    return ALONG.get(x, _places("gather", index, x), (_axis("gather", x, axis),))
+    place, places = _axis("gather", x, axis), _places("gather", index, x)
+    if places.spec.ndim != x.spec.ndim:
+        raise ShapeError("gather", "the ranks differ", places.spec.shape, f"{x.spec.ndim} axes")
+    return ALONG.get(x, places, (place,))
 
 
 def scatter(

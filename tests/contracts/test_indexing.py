@@ -116,6 +116,12 @@ def test_places_are_integers(name: str) -> None:
             PLACES[name](ruda.asarray(A), places)
 
 
+@pytest.mark.parametrize("name", ["gather", "take_along_axis"])
+def test_places_have_the_rank_of_the_tensor(name: str) -> None:
+    with pytest.raises(ruda.ShapeError, match=f"{name}: the ranks differ. Got .* Expected 3 axes"):
+        getattr(ruda, name)(ruda.asarray(A), ruda.asarray([0]), axis=0)
+
+
 def test_every_integer_dtype_is_a_place() -> None:
     x = ruda.asarray(A)
     for dtype in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"):
