@@ -194,7 +194,7 @@ class _Reader:
 
     def untyped_dtype(self, found: tuple[Any, ...]) -> np.dtype:
         given = found[0].value if found and isinstance(found[0], Mark) else None
-        fitting = [dtype for dtype in UNTYPED.values() if dtype is given]
+        fitting: list[np.dtype] = [dtype for dtype in UNTYPED.values() if dtype is given]
         if not fitting:
             self.fail("untyped bytes", f"{given}", f"one of {', '.join(UNTYPED)}")
         return fitting[0]
