@@ -43,14 +43,15 @@ def _others(x: RudaTensor, axis: int) -> Shape:
     return tuple(i for i in range(x.ndim) if i != axis)
 
 
-_COLUMNS: dict[str, Any] = {
+COLUMNS: dict[str, Any] = {
     "accepts": FLOAT,
     "dtype_error": NormalizationDTypeError,
     "cast": "high",
 }
 
 
-def _layer_shape(op: Any, specs: Specs, axis: int, eps: float) -> Any:
+def layer_shape(op: Any, specs: Specs, axis: int, eps: float) -> Any:
+    """The shape rule of ``layer_norm``: output and statistics."""
     x, weight, bias = specs
     check_rows(op, x, axis)
     check_parameter(op, (x.shape[axis],), weight=weight, bias=bias)
@@ -58,7 +59,8 @@ def _layer_shape(op: Any, specs: Specs, axis: int, eps: float) -> Any:
     return x.shape, rows, rows
 
 
-def _layer_dtype(op: Any, specs: Specs, *_: Any) -> Any:
+def layer_dtype(op: Any, specs: Specs, *_: Any) -> Any:
+    """The dtype rule of ``layer_norm``."""
     x, weight, bias = specs
     check_beside(op, x, weight=weight, bias=bias)
     wide_dtype = statistics_dtype(x)
@@ -89,7 +91,7 @@ def _backward_dtype(op: Any, specs: Specs, *_: Any) -> Any:
     dtype=_backward_dtype,
     numpy=reference.layer_norm_backward,
     optional=("weight",),
-    **_COLUMNS,
+    **COLUMNS,
 )
 def _layer_norm_backward(
     dy: RudaTensor, x: RudaTensor, weight: Any, mean: RudaTensor, rstd: RudaTensor, axis: int
@@ -104,7 +106,8 @@ def _layer_norm_backward(
     return astype(dx, x.dtype, copy=False), sum(g * z, axis=others), sum(g, axis=others)
 
 
-def _layer_vjp(g: Any, x: Any, weight: Any, mean: Any, rstd: Any, axis: int) -> Any:
+def layer_vjp(g: Any, x: Any, weight: Any, mean: Any, rstd: Any, axis: int) -> Any:
+    """Gradients of input, weight and bias from those of output and statistics."""
     dx = dw = db = None
     if g[0] is not None:
         dx, dw, db = _layer_norm_backward(g[0], x, weight, mean, rstd, axis)
@@ -129,12 +132,12 @@ def _scale_gradient(g: Any, x: Any, mean: Any, rstd: Any, axis: int) -> Any:
     "x weight bias",
     "axis eps",
     "y mean rstd",
-    shape=_layer_shape,
-    dtype=_layer_dtype,
+    shape=layer_shape,
+    dtype=layer_dtype,
     numpy=lambda x, weight, bias, axis, eps: reference.layer_norm(x, weight, bias, eps, axis),
-    vjp=_layer_vjp,
+    vjp=layer_vjp,
     optional=("weight", "bias"),
-    **_COLUMNS,
+    **COLUMNS,
 )
 def _layer_norm(x: RudaTensor, weight: Any, bias: Any, axis: int, eps: float) -> Any:
     """``x`` standardised along ``axis``, scaled and shifted; and its statistics."""
@@ -150,14 +153,16 @@ def _layer_norm(x: RudaTensor, weight: Any, bias: Any, axis: int, eps: float) ->
     return astype(y, x.dtype, copy=False), squeeze(mean, axis), squeeze(rstd, axis)
 
 
-def _rms_shape(op: Any, specs: Specs, axis: int, eps: float) -> Any:
+def rms_shape(op: Any, specs: Specs, axis: int, eps: float) -> Any:
+    """The shape rule of ``rms_norm``: output and statistic."""
     x, weight = specs
     check_rows(op, x, axis)
     check_parameter(op, (x.shape[axis],), weight=weight)
     return x.shape, _without(x.shape, axis)
 
 
-def _rms_dtype(op: Any, specs: Specs, *_: Any) -> Any:
+def rms_dtype(op: Any, specs: Specs, *_: Any) -> Any:
+    """The dtype rule of ``rms_norm``."""
     check_beside(op, specs[0], weight=specs[1])
     return _cast(specs), (specs[0].dtype, statistics_dtype(specs[0]))
 
@@ -171,7 +176,7 @@ def _rms_dtype(op: Any, specs: Specs, *_: Any) -> Any:
     dtype=_backward_dtype,
     numpy=reference.rms_norm_backward,
     optional=("weight",),
-    **_COLUMNS,
+    **COLUMNS,
 )
 def _rms_norm_backward(
     dy: RudaTensor, x: RudaTensor, weight: Any, rstd: RudaTensor, axis: int
@@ -184,7 +189,8 @@ def _rms_norm_backward(
     return astype(dx, x.dtype, copy=False), sum(g * z, axis=_others(x, axis))
 
 
-def _rms_vjp(g: Any, x: Any, weight: Any, rstd: Any, axis: int) -> Any:
+def rms_vjp(g: Any, x: Any, weight: Any, rstd: Any, axis: int) -> Any:
+    """Gradients of input and weight from those of output and statistic."""
     dx = dw = None
     if g[0] is not None:
         dx, dw = _rms_norm_backward(g[0], x, weight, rstd, axis)
@@ -199,12 +205,12 @@ def _rms_vjp(g: Any, x: Any, weight: Any, rstd: Any, axis: int) -> Any:
     "x weight",
     "axis eps",
     "y rstd",
-    shape=_rms_shape,
-    dtype=_rms_dtype,
+    shape=rms_shape,
+    dtype=rms_dtype,
     numpy=lambda x, weight, axis, eps: reference.rms_norm(x, weight, eps, axis),
-    vjp=_rms_vjp,
+    vjp=rms_vjp,
     optional=("weight",),
-    **_COLUMNS,
+    **COLUMNS,
 )
 def _rms_norm(x: RudaTensor, weight: Any, axis: int, eps: float) -> Any:
     """``x`` over its root mean square along ``axis``, scaled; and the reciprocal of the latter."""

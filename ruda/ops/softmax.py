@@ -14,7 +14,7 @@ from ruda.ops.explog import exp, log
 from ruda.ops.reduce import max, sum
 from ruda.ops.reference import rows as reference
 from ruda.ops.rowwise import check_rows, wide
-from ruda.ops.table import fused
+from ruda.ops.table import composite, fused
 from ruda.tensor.tensor import RudaTensor
 
 
@@ -93,3 +93,9 @@ def softmax(x: RudaTensor, axis: int = -1) -> RudaTensor:
 def log_softmax(x: RudaTensor, axis: int = -1) -> RudaTensor:
     """``log(softmax(x, axis))`` without its loss of small values; see ``softmax``."""
     return _log_softmax(x, normalize_axis(axis, x.ndim, "log_softmax"))
+
+
+@composite
+def softmin(x: RudaTensor, axis: int = -1) -> RudaTensor:
+    """``softmax(-x, axis)``: the smallest value weighs most; see ``softmax``."""
+    return softmax(-x, axis)
