@@ -1,20 +1,70 @@
-"""The affine map of neural networks, as a product with a transposed weight."""
+"""The affine map of neural networks: a product with a transposed weight, and a bias.
+
+One row rather than three: the bias is added where the product lies, and the gradient of the weight
+comes out in the weight's own order, where that of a transposed weight would need a copy.
+"""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from ruda.core.dtypes import float32
+import numpy as np
+
+from ruda.core.dtypes import NUMERIC, float32
 from ruda.core.errors import DTypeError, ShapeError
 from ruda.core.mode import MODE
-from ruda.ops.cast import astype
+from ruda.core.spec import Spec
+from ruda.ops import rules
+from ruda.ops.complexes import conj
 from ruda.ops.matmul import matmul
-from ruda.ops.movement import matrix_transpose
-from ruda.ops.table import composite
+from ruda.ops.movement import matrix_transpose, reshape
+from ruda.ops.reduce import sum
+from ruda.ops.table import fused
 from ruda.tensor.tensor import RudaTensor
 
 
-@composite
+def _dtype(op: Any, specs: tuple[Spec, ...]) -> Any:
+    meet, out = rules.promote(op, tuple(s for s in specs if not s.weak))
+    return tuple(None if s.weak else meet for s in specs), out
+
+
+def _rows(x: RudaTensor) -> RudaTensor:
+    """``x [..., n]`` as ``[rows, n]``."""
+    return reshape(x, (math.prod(x.shape[:-1]), x.shape[-1]))
+
+
+def _weight_cotangent(g: RudaTensor, x: RudaTensor) -> RudaTensor:
+    return matmul(matrix_transpose(_rows(g)), conj(_rows(x)))
+
+
+def _bias_cotangent(g: RudaTensor) -> RudaTensor:
+    return sum(g, axis=tuple(range(g.ndim - 1)))
+
+
+def _reference(x: Any, w: Any, b: Any) -> Any:
+    out = np.matmul(x, w.T)
+    return out if b is None else np.add(out, b, out=out)
+
+
+@fused(
+    "linear",
+    "x w b",
+    shape=lambda op, specs: (*specs[0].shape[:-1], specs[1].shape[0]),
+    dtype=_dtype,
+    numpy=_reference,
+    vjp=(lambda g, w: matmul(g, conj(w)), _weight_cotangent, _bias_cotangent),
+    accepts=NUMERIC,
+    optional=("b",),
+    cast="low",
+    bound="compute",
+)
+def _linear(x: RudaTensor, w: RudaTensor, b: RudaTensor | None) -> RudaTensor:
+    """``x [..., in]`` times ``w [out, in]`` transposed, plus ``b [out]``."""
+    out = matmul(x, matrix_transpose(w))
+    return out if b is None else out + b
+
+
 def linear(input: RudaTensor, weight: RudaTensor, bias: RudaTensor | None = None) -> RudaTensor:
     """``input [..., in]`` times ``weight [out, in]`` transposed, plus ``bias [out]``.
 
@@ -25,11 +75,7 @@ def linear(input: RudaTensor, weight: RudaTensor, bias: RudaTensor | None = None
     (2, 4)
     """
     _check(input, weight, bias)
-    out = matmul(input, matrix_transpose(weight))
-    if bias is None:
-        return out
-    # Only autocast makes the dtypes differ here.
-    return out + astype(bias, out.dtype, copy=False)
+    return _linear(input, weight, bias)
 
 
 def _check(x: Any, weight: RudaTensor, bias: RudaTensor | None) -> None:

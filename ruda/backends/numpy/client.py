@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
+from ruda.backends.numpy import kernels
 from ruda.backends.numpy.fast import FAST
+from ruda.backends.numpy.large import bind_ufunc, is_large
 from ruda.backends.numpy.memory import Handle, ViewHandle, address, handle_of, strided, view_of
 from ruda.core import config
 from ruda.core.devices import Device
@@ -49,7 +51,7 @@ class NumpyClient:
     def bind(self, plan: Any) -> Callable[..., Any]:
         """The function from input handles to output handles for one plan."""
         override = FAST.get(plan.op.name)
-        run = override(plan) if override is not None else None
+        run = override(plan) if override is not None else kernels.bind(plan)
         if run is not None:
             return run
         if plan.shares:
@@ -127,7 +129,8 @@ class NumpyClient:
             return
         wanted = zip(handles, plan.specs, plan.op.dtype_of_operands(plan), strict=True)
         arrays = [h if s.weak else _as_computed(h.array, dtype) for h, s, dtype in wanted]
-        plan.op.numpy.in_place([t.array for t in targets], *arrays, *plan.attrs)
+        write = getattr(plan.run, "in_place", plan.op.numpy.in_place)
+        write([t.array for t in targets], *arrays, *plan.attrs)
 
     def base(self, handle: Any) -> Spec:
         """The spec of the array of a base handle."""
@@ -197,6 +200,9 @@ def _bind_elementwise(plan: Any) -> Callable[..., Any]:
     if not (plain and ordered and fitting and out.shape):
         return _bind_general(plan)
     weak = [s.weak for s in specs]
+    if is_large(plan) and all(s.weak or s.shape == out.shape for s in specs):
+        pairs = zip(specs, wanted, strict=True)
+        return bind_ufunc(ufunc, plan, tuple(d.numpy if s.weak else None for s, d in pairs))
     if weak == [False, True]:
         return _bind_scalar(ufunc, wanted[1].numpy, swapped=False)
     if weak == [True, False]:

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from ruda.backends.numpy.buffers import empty
+from ruda.backends.numpy.large import is_large
 from ruda.backends.numpy.memory import Handle, handle_of
 from ruda.core.dtypes import DType
 from ruda.core.shapes import reshape_strides
@@ -35,7 +37,7 @@ def bind_matmul(plan: Any) -> Callable[..., Any] | None:
         flat = (rows, x.shape[-1])
         if reshape_strides(x.shape, x.strides, flat) is not None:
             return _bind_rows(plan.out, flat)
-    return _multiply
+    return _bind_into(plan.out) if is_large(plan) else _multiply
 
 
 def _multiply(hx: Any, hy: Any) -> Any:
@@ -46,12 +48,39 @@ def _multiply(hx: Any, hy: Any) -> Any:
     return h
 
 
+def _bind_into(out: Spec) -> Callable[..., Any]:
+    shape, dtype = out.shape, out.dtype.numpy
+    return lambda hx, hy: handle_of(np.matmul(hx.array, hy.array, out=empty(shape, dtype)))
+
+
 def _bind_rows(out: Spec, flat: tuple[int, int]) -> Callable[..., Any]:
     shape, dtype, n = out.shape, out.dtype.numpy, out.shape[-1]
 
     def run(hx: Any, hy: Any) -> Any:
-        array = np.empty(shape, dtype)
+        array = empty(shape, dtype)
         np.matmul(hx.array.reshape(flat), hy.array, out=array.reshape(flat[0], n))
+        return handle_of(array)
+
+    return run
+
+
+def bind_linear(plan: Any) -> Callable[..., Any] | None:
+    """One BLAS call for all rows, and the bias added where its result lies."""
+    x, w, b = plan.specs
+    flat = (math.prod(x.shape[:-1]), x.shape[-1])
+    out, dtype = plan.out, x.dtype
+    if not dtype is w.dtype is out.dtype or dtype.is_half or dtype.is_integer:
+        return None
+    if x.weak or not x.size or reshape_strides(x.shape, x.strides, flat) is None:
+        return None
+    shape, kind, rows, biased = out.shape, dtype.numpy, (flat[0], out.shape[-1]), not b.weak
+
+    def run(hx: Any, hw: Any, hb: Any) -> Any:
+        array = empty(shape, kind)
+        y = array.reshape(rows)
+        np.matmul(hx.array.reshape(flat), hw.array.T, out=y)
+        if biased:
+            y += hb.array
         return handle_of(array)
 
     return run
@@ -82,4 +111,5 @@ def _bind_whole(out: Spec, x: Spec, y: Spec) -> Callable[..., Any] | None:
 FAST: dict[str, Callable[[Any], Callable[..., Any] | None]] = {
     "matmul": bind_matmul,
     "matmul_as": bind_matmul,
+    "linear": bind_linear,
 }

@@ -62,11 +62,11 @@ def conv_forward(
     """
     shape = conv_output_shape(x.shape, w.shape, stride, padding, dilation)
     out = np.empty(shape, np.result_type(x, w))
-    kernels = _matrices(w, groups)
+    kernels = matrices(w, groups)
     for tile, columns in _column_tiles(
         x, w.shape[2:], shape[2:], stride, padding, dilation, groups
     ):
-        part = _channels_first(out[tile])
+        part = channels_first(out[tile])
         part[...] = np.matmul(kernels, columns).reshape(part.shape)
     return out
 
@@ -85,7 +85,7 @@ def conv_weight_backward(
     kernel, counts = w_shape[2:], g.shape[2:]
     dw = np.zeros((groups, w_shape[0] // groups, volume(w_shape[1:])), dtype)
     for tile, columns in _column_tiles(x, kernel, counts, stride, padding, dilation, groups):
-        gradient = _matrices(_channels_first(g[tile]), groups)
+        gradient = matrices(channels_first(g[tile]), groups)
         dw += np.matmul(gradient, columns.swapaxes(1, 2))
     return dw.reshape(w_shape)
 
@@ -107,11 +107,11 @@ def conv_data_backward(
         extents = [d * (k - 1) for d, k in zip(dilation, w.shape[2:], strict=True)]
         mirrored = [(e - lo, e - hi) for e, (lo, hi) in zip(extents, padding, strict=True)]
         if all(lo >= 0 and hi >= 0 for lo, hi in mirrored):
-            return conv_forward(g, _flipped(w, groups), stride, mirrored, dilation, groups)
+            return conv_forward(g, flipped(w, groups), stride, mirrored, dilation, groups)
     return _scatter_columns(g, w, x_shape, stride, padding, dilation, groups)
 
 
-def _flipped(w: Array, groups: int) -> Array:
+def flipped(w: Array, groups: int) -> Array:
     """Turn kernels [O, C / groups, *K] into those that carry outputs back to inputs."""
     grouped = w.reshape(groups, w.shape[0] // groups, *w.shape[1:])
     turned = np.flip(grouped.swapaxes(1, 2), axis=tuple(range(3, grouped.ndim)))
@@ -131,13 +131,13 @@ def _scatter_columns(
     kernel = w.shape[2:]
     sizes = [n + lo + hi for n, (lo, hi) in zip(x_shape[2:], padding, strict=True)]
     dx = np.zeros((*x_shape[:2], *sizes), np.result_type(g, w))
-    kernels = _matrices(w, groups).swapaxes(1, 2)
-    for tile in _tiles(g.shape, volume(kernel) * x_shape[1] * dx.itemsize):
-        part = _channels_first(g[tile])
-        columns = np.matmul(kernels, _matrices(part, groups))
+    kernels = matrices(w, groups).swapaxes(1, 2)
+    for tile in tiles(g.shape, volume(kernel) * x_shape[1] * dx.itemsize):
+        part = channels_first(g[tile])
+        columns = np.matmul(kernels, matrices(part, groups))
         columns = columns.reshape(x_shape[1], *kernel, *part.shape[1:])
         first_row = tile[2].start * stride[0]
-        target = _channels_first(dx[tile[0]])[:, :, first_row:]
+        target = channels_first(dx[tile[0]])[:, :, first_row:]
         for offset in product(*map(range, kernel)):
             reach = tuple(
                 slice(k * d, k * d + (n - 1) * s + 1, s)
@@ -165,7 +165,7 @@ def _column_tiles(
     windows = windows_view(pad_spatial(x, padding), kernel, stride, dilation, counts)
     whole = (slice(None),) * (1 + len(kernel))
     buffer = np.empty(0, x.dtype)
-    for tile in _tiles((x.shape[0], channels, *counts), depth * x.itemsize):
+    for tile in tiles((x.shape[0], channels, *counts), depth * x.itemsize):
         part = np.moveaxis(windows[(tile[0], *whole, tile[2])], 0, 1 + len(kernel))
         if volume(kernel) > 1:
             if buffer.size < part.size:
@@ -176,26 +176,28 @@ def _column_tiles(
         yield tile, part.reshape(groups, depth // groups, volume(part.shape[1 + len(kernel) :]))
 
 
-def _tiles(shape: Sequence[int], bytes_per_position: int) -> Iterator[Tile]:
+def tiles(
+    shape: Sequence[int], bytes_per_position: int, tile_bytes: int = _TILE_BYTES
+) -> Iterator[Tile]:
     """Cut an output [N, C, *counts] into tiles of whole images, or of rows of one image."""
     positions = volume(shape[2:])
     if shape[0] == 0 or positions == 0:
         return
-    images = max(1, _TILE_BYTES // max(1, bytes_per_position * positions))
+    images = max(1, tile_bytes // max(1, bytes_per_position * positions))
     row_bytes = bytes_per_position * (positions // shape[2])
     for start in range(0, shape[0], images):
         batch = slice(start, min(start + images, shape[0]))
-        target = _TILE_BYTES if images == 1 else row_bytes * shape[2]
+        target = tile_bytes if images == 1 else row_bytes * shape[2]
         for rows in row_blocks(shape[2], row_bytes, target):
             yield batch, slice(None), rows
 
 
-def _matrices(x: Array, groups: int) -> Array:
+def matrices(x: Array, groups: int) -> Array:
     """Fold [groups * r, ...] into contiguous [groups, r, columns]: BLAS takes no odd strides."""
     rows = x.shape[0] // groups
     return np.ascontiguousarray(x).reshape(groups, rows, volume(x.shape[1:]))
 
 
-def _channels_first(x: Array) -> Array:
+def channels_first(x: Array) -> Array:
     """View [n, c, *s] as [c, n, *s]: one matrix product then serves all images of a tile."""
     return x.swapaxes(0, 1)

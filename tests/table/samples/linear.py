@@ -5,7 +5,16 @@ from __future__ import annotations
 import ruda
 from ruda.core.errors import DTypeError, ShapeError
 from ruda.ops.linear import linear
-from tests.table.sample import Bad, Composed
+from tests.table.sample import Bad, Composed, Sample
+
+SAMPLES = {
+    "linear": [
+        Sample(((2, 3, 4), (5, 4), (5,))),
+        Sample(((3, 4), (5, 4), None)),
+        Sample(((4,), (5, 4), (5,))),
+        Sample(((0, 4), (5, 4), (5,))),
+    ]
+}
 
 COMPOSED = [
     Composed("linear", linear, ((2, 3, 4), (5, 4), (5,))),

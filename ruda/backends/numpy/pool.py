@@ -1,0 +1,161 @@
+"""One pool of Python threads for the whole process, and BLAS on one thread inside of its tasks.
+
+A second pool beside it would compete for the same cores: BLAS threads spin for a while after their
+last product. So what runs here is NumPy, BLAS on one thread, and kernels that give up the
+interpreter lock; the caller takes part and is never kept waiting by a thread that has not begun.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from queue import SimpleQueue
+from typing import Any
+
+# Handing a task to a thread costs some 20 us. Tiles depend on the size alone, never on the number
+# of threads: sums over tiles must not either.
+TILE = 1 << 18
+
+
+def tiles(size: int, step: int = TILE) -> list[slice]:
+    """``range(size)`` in slices of ``step``; the last one is shorter, or up to half longer."""
+    count = max((size + step // 2) // step, 1)
+    edges = [i * step for i in range(count)] + [size]
+    return [slice(a, b) for a, b in pairwise(edges)]
+
+
+class _Job:
+    """Calls of one function with 0 to ``count - 1``, taken one by one by whoever is free."""
+
+    def __init__(self, function: Callable[[int], object], count: int) -> None:
+        self.function = function
+        self.numbers = iter(range(count))
+        self.left = count
+        self.error: BaseException | None = None
+        self.lock = threading.Lock()
+        self.done = threading.Event()
+
+    def work(self) -> None:
+        # An iterator over a range hands out each number once, whatever the number of threads.
+        for number in self.numbers:
+            try:
+                if self.error is None:
+                    self.function(number)
+            except BaseException as error:  # noqa: BLE001 - raised again by the caller
+                self.error = error
+            with self.lock:
+                self.left -= 1
+                if self.left == 0:
+                    self.done.set()
+
+
+class Pool:
+    """Threads that are started by the first job which has work for them."""
+
+    def __init__(self) -> None:
+        self.jobs: SimpleQueue[_Job] = SimpleQueue()
+        self.helpers = 0
+        self.lock = threading.Lock()
+
+    @property
+    def threads(self) -> int:
+        """How many threads a job can have, the caller among them: one for each usable core."""
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else _cores()
+
+    def run(self, function: Callable[[int], object], count: int) -> None:
+        """Call ``function(i)`` for each i below ``count``; raises the first error of a call."""
+        helpers = min(self.threads, count) - 1
+        if helpers <= 0:
+            for number in range(count):
+                function(number)
+            return
+        job = _Job(function, count)
+        self._start(helpers)
+        for _ in range(helpers):
+            self.jobs.put(job)
+        job.work()
+        job.done.wait()
+        if job.error is not None:
+            raise job.error
+
+    def _start(self, wanted: int) -> None:
+        if self.helpers >= wanted:
+            return
+        with self.lock:
+            while self.helpers < wanted:
+                self.helpers += 1
+                name = f"ruda-{self.helpers}"
+                threading.Thread(target=self._help, name=name, daemon=True).start()
+
+    def _help(self) -> None:
+        while True:
+            self.jobs.get().work()
+
+
+def _cores() -> int:
+    return os.cpu_count() or 1
+
+
+POOL = Pool()
+
+
+def _forget_threads() -> None:
+    """A forked child has none of its parent's threads, nor can it trust the locks they held."""
+    POOL.__init__()  # type: ignore[misc]
+    BLAS.__init__()  # type: ignore[misc]
+
+
+class _Blas:
+    """The number of threads of NumPy's BLAS: one while anybody is inside ``single``."""
+
+    def __init__(self) -> None:
+        self.library: Any = None
+        self.searched = False
+        self.inside = 0
+        self.before = 1
+        self.lock = threading.Lock()
+
+    @contextmanager
+    def single(self) -> Iterator[None]:
+        """One BLAS thread inside; where threadpoolctl or its library is absent, as many as ever."""
+        self._enter()
+        try:
+            yield
+        finally:
+            self._leave()
+
+    def _enter(self) -> None:
+        with self.lock:
+            if not self.searched:
+                self.library, self.searched = _find_blas(), True
+            self.inside += 1
+            if self.inside == 1 and self.library is not None:
+                self.before = self.library.get_num_threads()
+                self.library.set_num_threads(1)
+
+    def _leave(self) -> None:
+        with self.lock:
+            self.inside -= 1
+            if self.inside == 0 and self.library is not None:
+                self.library.set_num_threads(self.before)
+
+
+def _find_blas() -> Any:
+    try:
+        from threadpoolctl import ThreadpoolController
+    except ImportError:
+        return None
+    for library in ThreadpoolController().lib_controllers:
+        # SciPy brings a second copy; only NumPy's serves np.matmul.
+        if library.user_api == "blas" and "numpy" in library.filepath:
+            return library
+    return None
+
+
+BLAS = _Blas()
+single_blas = BLAS.single
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_threads)
