@@ -36,7 +36,6 @@ from tqdm import tqdm
 import ruda
 import ruda.nn.functional as F
 from ruda import nn, optim
-from ruda.optim import schedule
 
 matplotlib.use("agg")
 
@@ -189,7 +188,7 @@ class Run:
         self.optimizer = optim.AdamW(self.model.parameters(), lr=rate, weight_decay=0.1)
         warmup = min(50, total // 5)
         self.schedule = optim.Schedule(
-            self.optimizer, schedule.cosine, total=total, warmup=warmup, final=0.05
+            self.optimizer, optim.cosine, total=total, warmup=warmup, final=0.05
         )
 
     def step(self, x: ruda.Tensor, y: ruda.Tensor) -> ruda.Tensor:
