@@ -149,8 +149,10 @@ def zeros_of(spec: Spec, like: RudaTensor) -> RudaTensor:
     return full(0, spec.shape, like.spec.dtype, like.spec.client.device)
 
 
-def reshape(x: RudaTensor, /, shape: Any, *, copy: bool | None = None) -> RudaTensor:
+def reshape(x: RudaTensor, /, shape: Any, *sizes: Any, copy: bool | None = None) -> RudaTensor:
     """The elements of ``x``, read row-major, in another shape; one size may be -1.
+
+    The sizes come as one sequence, or one by one.
 
     A view where strides allow, else a copy. ``copy=True`` always copies, ``copy=False`` raises
     ``ShapeError`` where only a copy would do.
@@ -158,7 +160,7 @@ def reshape(x: RudaTensor, /, shape: Any, *, copy: bool | None = None) -> RudaTe
     >>> reshape(ruda.asarray([1, 2, 3, 4]), (2, -1)).shape
     (2, 2)
     """
-    target = infer_shape(shape, x.spec.size, "reshape")
+    target = infer_shape((shape, *sizes) if sizes else shape, x.spec.size, "reshape")
     if copy:
         return _reshape(_copy(x), target)
     if copy is False and reshape_strides(x.spec.shape, x.spec.strides, target) is None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ruda.core.devices import client as client_of
 from ruda.core.dtypes import DType, integer_range
-from ruda.core.errors import DTypeError, IntegerRangeError
+from ruda.core.errors import DTypeError, IntegerRangeError, ShapeError
 from ruda.core.mode import MODE, Mode
 from ruda.core.spec import absent_spec
 from ruda.tensor.node import Node, Output
@@ -129,7 +129,14 @@ def slow(
     result = execute(plan, handles, nodes, mode)
     if op.kind == "view":
         register_view(values[0], result)
-    return result if out is None else out.assign(result)
+    return result if out is None else _into(out, result, op)
+
+
+def _into(out: Any, result: Any, op: Op) -> Any:
+    """``out`` overwritten with ``result``, which must have its shape: nothing is broadcast."""
+    if out.__class__ is RudaTensor and out.spec.shape != result.spec.shape:
+        raise ShapeError(op.name, "out= does not fit the result", out.spec.shape, result.spec.shape)
+    return out.assign(result)
 
 
 def operands_of(op: Op, values: Sequence[Any], client: Any) -> list[Any]:

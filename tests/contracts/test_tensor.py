@@ -285,3 +285,8 @@ def test_array_protocol_and_numpy_give_the_same_read_only_memory(x: Any) -> None
     with pytest.raises(ruda.ArgumentError, match="cast"):
         np.asarray(x, dtype=np.float64, copy=False)
     assert not hasattr(x, "__cuda_array_interface__")
+
+
+def test_out_is_not_broadcast_into() -> None:
+    with pytest.raises(ShapeError, match=r"sum: out= does not fit"):
+        ruda.sum(ruda.ones((2, 3)), out=ruda.zeros(3))

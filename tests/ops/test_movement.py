@@ -168,3 +168,7 @@ def test_nothing_and_0d(shape: Any) -> None:
     assert same(ruda.permute_dims(t, tuple(range(array.ndim))[::-1]), array.T)
     assert same(ruda.tile(t, 2), np.tile(array, 2))
     assert same(t[...], array)
+
+
+def test_sizes_of_reshape_come_one_by_one_too() -> None:
+    assert ruda.zeros(6).reshape(2, -1).shape == ruda.zeros(6).reshape((2, 3)).shape == (2, 3)
