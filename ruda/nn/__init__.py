@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ruda.nn import functional, init
+from ruda.nn import functional, init, parametrize
 from ruda.nn.activation import (
     ELU,
     GELU,

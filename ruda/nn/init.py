@@ -8,9 +8,18 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from ruda.core.dtypes import float64
 from ruda.core.errors import ArgumentError, ShapeError
 from ruda.core.mode import no_grad
+from ruda.ops.arith import sign
+from ruda.ops.cast import astype
+from ruda.ops.compare import less
+from ruda.ops.diagonal import diagonal, eye
+from ruda.ops.linalg_decompositions import qr
+from ruda.ops.movement import matrix_transpose, reshape
 from ruda.ops.random import normal, truncated_normal, uniform
+from ruda.ops.select import where
+from ruda.ops.sort import argsort
 from ruda.tensor.tensor import RudaTensor
 
 _GAINS = {
@@ -142,6 +151,75 @@ def kaiming_normal_(
 ) -> RudaTensor:
     """Normal with std gain / sqrt(fan); arguments and source as ``kaiming_uniform_``."""
     return normal_(tensor, 0.0, _he(tensor, a, mode, nonlinearity), generator)
+
+
+def orthogonal_(tensor: RudaTensor, gain: float = 1.0, generator: Any = None) -> RudaTensor:
+    """``gain`` times a matrix of orthonormal rows or columns, whichever are fewer.
+
+    ``tensor [out, in, *kernel]`` is taken as ``[out, in * prod(kernel)]``. Saxe et al., "Exact
+    solutions to the nonlinear dynamics of learning in deep linear neural networks" (2013). Raises
+    ``ShapeError`` for a vector.
+
+    >>> weight = orthogonal_(ruda.zeros((2, 3)))
+    >>> bool(ruda.allclose(weight @ weight.mT, ruda.eye(2), atol=1e-5))
+    True
+    """
+    fans(tensor)
+    if tensor.size == 0:
+        return tensor
+    rows, columns = tensor.shape[0], math.prod(tensor.shape[1:])
+    size = (max(rows, columns), min(rows, columns))
+    q, r = qr(normal(size, generator=generator, dtype=float64, device=tensor.device))
+    # With these signs every rotation is equally likely: Mezzadri (2007).
+    q = q * sign(diagonal(r))
+    values = gain * (q if rows >= columns else matrix_transpose(q))
+    return _filled(tensor, astype(reshape(values, tensor.shape), tensor.dtype))
+
+
+def eye_(tensor: RudaTensor) -> RudaTensor:
+    """Ones on the diagonal of the matrix ``tensor``, zeros elsewhere."""
+    if tensor.ndim != 2:
+        raise ShapeError("eye_", "not a matrix", tensor.shape, "[out, in]")
+    return _filled(tensor, eye(*tensor.shape, dtype=tensor.dtype, device=tensor.device))
+
+
+def dirac_(tensor: RudaTensor, groups: int = 1) -> RudaTensor:
+    """A convolution's weight ``[out, in, *kernel]`` that passes each input channel on.
+
+    Each of ``groups`` groups of outputs passes on as many channels as fit. Raises ``ShapeError``
+    unless there are 1 to 3 kernel axes, ``ArgumentError`` unless ``groups`` divides the outputs.
+    """
+    if tensor.ndim not in (3, 4, 5):
+        raise ShapeError("dirac_", "no weight of a convolution", tensor.shape, "[out, in, *kernel]")
+    if groups < 1 or tensor.shape[0] % groups:
+        got = f"{tensor.shape[0]} outputs in {groups} groups"
+        raise ArgumentError("dirac_", "outputs do not divide", got)
+    each = tensor.shape[0] // groups
+    middle = tuple(n // 2 for n in tensor.shape[2:])
+    places = [(g * each + i, i) for g in range(groups) for i in range(min(each, tensor.shape[1]))]
+    _filled(tensor, 0)
+    with no_grad():
+        for place in places:
+            tensor[(*place, *middle)] = 1
+    return tensor
+
+
+def sparse_(
+    tensor: RudaTensor, sparsity: float, std: float = 0.01, generator: Any = None
+) -> RudaTensor:
+    """Normal numbers, with a fraction ``sparsity`` of each column of the matrix zero.
+
+    Martens, "Deep learning via Hessian-free optimization" (2010). Raises ``ShapeError`` unless
+    ``tensor`` is a matrix, ``ArgumentError`` unless the fraction lies between 0 and 1.
+    """
+    if tensor.ndim != 2:
+        raise ShapeError("sparse_", "not a matrix", tensor.shape, "[rows, columns]")
+    if not 0 <= sparsity <= 1:
+        raise ArgumentError("sparse_", "sparsity is no fraction", sparsity, "0 to 1")
+    zeros_of_column = math.ceil(sparsity * tensor.shape[0])
+    values = normal(tensor.shape, 0.0, std, generator=generator, dtype=tensor.dtype)
+    ranks = argsort(argsort(uniform(tensor.shape, generator=generator), axis=0), axis=0)
+    return _filled(tensor, where(less(ranks, zeros_of_column), 0, values))
 
 
 def _uniform_of_std(tensor: RudaTensor, std: float, generator: Any) -> RudaTensor:

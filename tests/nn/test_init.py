@@ -87,3 +87,45 @@ def test_errors() -> None:
         init.kaiming_normal_(ruda.zeros((3, 3)), mode="fan")
     with pytest.raises(ArgumentError, match=r"calculate_gain: unknown nonlinearity. Got swish"):
         init.calculate_gain("swish")
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (5, 3), (4, 2, 3), (4, 4)])
+def test_orthogonal(shape: tuple[int, ...]) -> None:
+    weight = init.orthogonal_(ruda.zeros(shape, dtype="float64"), 2.0, ruda.random.Generator(1))
+    matrix = weight.numpy().reshape(shape[0], -1)
+    product = matrix @ matrix.T if matrix.shape[0] <= matrix.shape[1] else matrix.T @ matrix
+    np.testing.assert_allclose(product, 4 * np.eye(len(product)), atol=1e-14)
+    again = init.orthogonal_(ruda.zeros(shape, dtype="float64"), 2.0, ruda.random.Generator(1))
+    np.testing.assert_array_equal(again.numpy(), weight.numpy())
+    assert init.orthogonal_(ruda.zeros(shape, dtype="bfloat16")).dtype == "bfloat16"
+
+
+def test_identities() -> None:
+    torch = pytest.importorskip("torch")
+    assert init.eye_(ruda.ones((2, 3))).tolist() == [[1, 0, 0], [0, 1, 0]]
+    for shape, groups in (((4, 2, 3), 1), ((4, 2, 3, 4), 2), ((2, 3, 1, 2, 3), 2)):
+        expected = torch.nn.init.dirac_(torch.empty(shape), groups)
+        got = init.dirac_(ruda.ones(shape).requires_grad_(), groups)
+        np.testing.assert_array_equal(got.numpy(), expected.numpy())
+
+
+def test_sparse() -> None:
+    weight = init.sparse_(ruda.ones((10, 50)), 0.25, std=2.0, generator=ruda.random.Generator(1))
+    assert ((weight.numpy() == 0).sum(0) == 3).all()
+    # 350 draws: five standard errors.
+    assert weight.numpy()[weight.numpy() != 0].std() == pytest.approx(2, rel=5 / math.sqrt(700))
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "match"),
+    [
+        (lambda: init.orthogonal_(ruda.ones(3)), ShapeError, "fan-in"),
+        (lambda: init.eye_(ruda.ones(3)), ShapeError, "not a matrix"),
+        (lambda: init.dirac_(ruda.ones((2, 2))), ShapeError, "no weight of a convolution"),
+        (lambda: init.dirac_(ruda.ones((3, 2, 1)), 2), ArgumentError, "do not divide"),
+        (lambda: init.sparse_(ruda.ones((3, 2)), 1.5), ArgumentError, "no fraction"),
+    ],
+)
+def test_errors_of_structured_values(call: Any, error: type[Exception], match: str) -> None:
+    with pytest.raises(error, match=match):
+        call()
