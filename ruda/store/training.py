@@ -46,7 +46,7 @@ def put_back(found: Mapping[str, Any], parts: Mapping[str, Any], path: str) -> N
         if name == "model":
             _check_model(part, found[name], path)
         else:
-            _check_form(_state(part), found[name], name, path)
+            _check_part(part, found[name], name, path)
     gradients = found.get("gradients", {}) if resumes and "model" in given else {}
     if resumes and "model" in given:
         _check_gradients(given["model"], gradients, path)
@@ -95,22 +95,34 @@ def _check_model(model: Any, found: Any, path: str) -> None:
         raise LoadError(report, path)
 
 
+def _check_part(part: Any, found: Any, at: str, path: str) -> None:
+    if hasattr(part, "state_dict"):
+        _check_form(part.state_dict(), found, at, path)
+        return
+    if not isinstance(found, Mapping) or set(found) != set(part):
+        _fail(at, "other names", f"{sorted(map(str, part))}", path)
+    for name, each in part.items():
+        _check_part(each, found[name], f"{at}.{name}", path)
+
+
 def _check_form(own: Any, found: Any, at: str, path: str) -> None:
-    """Raise unless two states differ in nothing but values."""
+    """Raise unless two states differ in nothing but values and how much they have gathered."""
     if isinstance(own, Mapping) and isinstance(found, Mapping):
-        if set(own) != set(found):
+        # Some optimizers have no state before their first step.
+        if own and found and set(own) != set(found):
             _fail(at, f"names {sorted(map(str, found))}", f"{sorted(map(str, own))}", path)
-        for key, value in own.items():
-            _check_form(value, found[key], f"{at}.{key}", path)
+        for key in own if found else ():
+            _check_form(own[key], found[key], f"{at}.{key}", path)
     elif isinstance(own, list | tuple) and isinstance(found, list | tuple):
-        if len(own) != len(found):
+        grows = not any(isinstance(value, Mapping) for value in (*own, *found))
+        if len(own) != len(found) and not grows:
             _fail(at, f"{len(found)} items", f"{len(own)}", path)
-        for number, (value, other) in enumerate(zip(own, found, strict=True)):
+        for number, (value, other) in enumerate(zip(own, found, strict=False)):
             _check_form(value, other, f"{at}.{number}", path)
     elif isinstance(own, RudaTensor) and isinstance(found, RudaTensor):
         if (own.shape, own.dtype) != (found.shape, found.dtype):
             _fail(at, f"{found.dtype}{list(found.shape)}", f"{own.dtype}{list(own.shape)}", path)
-    elif isinstance(own, _SHAPED) or isinstance(found, _SHAPED):
+    elif own is not None and (isinstance(own, _SHAPED) or isinstance(found, _SHAPED)):
         _fail(at, type(found).__name__, type(own).__name__, path)
 
 

@@ -10,7 +10,7 @@ import pytest
 FEW = 500
 MANY = 10_000
 
-COUNTS = [FEW, pytest.param(MANY, marks=pytest.mark.slow)]
+COUNTS = [FEW, pytest.param(MANY, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])]
 
 
 def mutated(whole: bytes, count: int) -> Iterator[bytes]:
