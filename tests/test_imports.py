@@ -24,7 +24,7 @@ MAY_IMPORT = {
     "autodiff": {"core", "tensor", "ops", "autodiff"},
     "fusion": {"core", "tensor", "ops", "fusion"},
     "store": {"core", "tensor", "ops", "store"},
-    "data": {"core", "tensor", "ops", "data"},
+    "data": {"core", "tensor", "ops", "store", "data"},
     "nn": {"core", "tensor", "ops", "autodiff", "fusion", "nn", "ruda"},
     "optim": {"core", "tensor", "ops", "autodiff", "nn", "optim", "ruda"},
     "models": {"core", "tensor", "ops", "autodiff", "nn", "store", "models", "ruda"},
@@ -65,6 +65,7 @@ EXTRAS = {
     "tokenizers": ("ruda/models/",),
     "jinja2": ("ruda/models/",),
     "PIL": ("ruda/models/", "ruda/data/"),
+    "tqdm": ("ruda/data/",),
 }
 OUTSIDE = BASE | EXTRAS
 

@@ -2,5 +2,38 @@
 
 from __future__ import annotations
 
+from ruda.data import known
+from ruda.data.arrays import MappedDataset, TokenDataset
+from ruda.data.collate import Pack, Packed, PackedRows, Pad, Padded, bins, collate
+from ruda.data.combine import (
+    Subset,
+    concat,
+    filter,
+    map,
+    sample,
+    shuffle,
+    split,
+    window,
+)
+from ruda.data.csv import CsvDataset
 from ruda.data.dataset import ArrayDataset, Dataset, TensorDataset
-from ruda.data.loader import DataLoader, SampleError, collate
+from ruda.data.draws import generator
+from ruda.data.errors import (
+    DataError,
+    MissingDataError,
+    MissingExtraError,
+    SampleError,
+    SharedMemoryError,
+    WorkerError,
+)
+from ruda.data.images import ImageFolder
+from ruda.data.jsonl import JsonlDataset
+from ruda.data.loader import DataLoader, progress
+from ruda.data.samplers import (
+    Sampler,
+    SequentialSampler,
+    ShardSampler,
+    ShuffleSampler,
+    WeightedSampler,
+)
+from ruda.data.text import TextDataset

@@ -7,7 +7,8 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from ruda.core.errors import ArgumentError, DTypeError, ShapeError
+from ruda.core.errors import ArgumentError, DTypeError, IndexRangeError, ShapeError
+from ruda.core.shapes import index as as_index
 from ruda.tensor.tensor import RudaTensor, from_array
 
 
@@ -16,7 +17,8 @@ class Dataset(Protocol):
     """What ``DataLoader`` needs: ``len(dataset)`` and ``dataset[i]``, one sample.
 
     A dataset that can make a whole batch at once, faster than by samples, also has
-    ``batch(indices)``, which takes an int64 ndarray.
+    ``batch(indices)``, which takes an int64 ndarray. Workers read one dataset in several threads
+    at a time, or a pickled copy of it in each process.
     """
 
     def __len__(self) -> int: ...
@@ -46,7 +48,8 @@ class ArrayDataset:
         return len(self.arrays[0])
 
     def __getitem__(self, index: int) -> tuple[RudaTensor, ...]:
-        return tuple(from_array(np.asarray(a[index]), "cpu") for a in self.arrays)
+        # Copies: whoever changes a sample in place does not mean the data.
+        return tuple(from_array(np.array(a[index]), "cpu") for a in self.arrays)
 
     def batch(self, indices: Sequence[int]) -> tuple[RudaTensor, ...]:
         """The rows ``indices`` of each array, stacked."""
@@ -55,6 +58,16 @@ class ArrayDataset:
 
 class TensorDataset(ArrayDataset):
     """``ArrayDataset`` by the name that PyTorch gave it."""
+
+
+def place(index: Any, length: int, op: str) -> int:
+    """``index`` counted from the beginning; raises ``IndexRangeError`` outside of the dataset."""
+    number = as_index(index, op, "index")
+    if not -length <= number < length:
+        raise IndexRangeError(
+            op, "the index leaves the dataset", number, f"{-length} to {length - 1}"
+        )
+    return number + length if number < 0 else number
 
 
 def _array(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections import namedtuple
 from typing import Any
 
@@ -9,8 +10,17 @@ import numpy as np
 import pytest
 
 import ruda
-from ruda.core.errors import ArgumentError, DTypeError, ShapeError
-from ruda.data import ArrayDataset, DataLoader, Dataset, SampleError, TensorDataset, collate
+from ruda.core.errors import ArgumentError, DTypeError, IndexRangeError, ShapeError
+from ruda.data import (
+    ArrayDataset,
+    DataLoader,
+    Dataset,
+    SampleError,
+    SequentialSampler,
+    TensorDataset,
+    collate,
+    progress,
+)
 
 
 def numbers(count: int) -> ArrayDataset:
@@ -93,8 +103,10 @@ def test_whole_batches_and_samples_are_the_same(rng: np.random.Generator) -> Non
 
 def test_a_batch_is_apart_from_the_data() -> None:
     values = np.zeros((4, 2), np.float32)
-    (batch,) = next(iter(DataLoader(ArrayDataset(values), 4)))
+    data = ArrayDataset(values)
+    (batch,), (sample,) = next(iter(DataLoader(data, 4))), data[0]
     batch += 1
+    sample += 1
     assert not values.any()
 
 
@@ -123,6 +135,17 @@ def test_samples_are_joined_by_structure() -> None:
     assert batch["none"] == [None] * 3
 
 
+def test_a_progress_bar_begins_where_a_resumed_epoch_does() -> None:
+    pytest.importorskip("tqdm")
+    loader = DataLoader(numbers(6), 2)
+    next(iter(loader))
+    loader.load_state_dict(loader.state_dict())
+    bar = progress(loader, disable=False, file=io.StringIO())
+    assert (bar.n, bar.total) == (1, 3)
+    assert [batch.tolist() for (batch,) in bar] == [[2, 3], [4, 5]]
+    assert bar.n == 3
+
+
 class Broken:
     """A dataset whose sample 3 cannot be read."""
 
@@ -148,7 +171,21 @@ def test_an_error_names_the_sample() -> None:
     ("call", "error", "match"),
     [
         (lambda: DataLoader(numbers(3), 0), ArgumentError, r"batch_size is too small. Got 0"),
-        (lambda: DataLoader(numbers(3), num_workers=2), ArgumentError, "there are no workers yet"),
+        (lambda: DataLoader(numbers(3), num_workers=-1), ArgumentError, "num_workers is too small"),
+        (lambda: DataLoader(numbers(3), prefetch=0), ArgumentError, "prefetch is too small. Got 0"),
+        (lambda: DataLoader(numbers(3), processes=True), ArgumentError, "there are no workers"),
+        (lambda: DataLoader(numbers(3), sampler=[1]), ArgumentError, "not a sampler. Got list"),
+        (
+            lambda: DataLoader(numbers(3), shuffle=True, sampler=SequentialSampler(3)),
+            ArgumentError,
+            "a sampler has an order of its own",
+        ),
+        (
+            lambda: next(iter(DataLoader(numbers(3), sampler=SequentialSampler(4)))),
+            IndexRangeError,
+            "leave the dataset. Got 0 to 3. Expected 0 to 2",
+        ),
+        (lambda: DataLoader(numbers(3)).load_state_dict({}), ArgumentError, "not a loader's state"),
         (
             lambda: DataLoader(numbers(3)).load_state_dict(DataLoader(numbers(4)).state_dict()),
             ArgumentError,
