@@ -26,15 +26,14 @@ def collate(samples: Sequence[Any]) -> Any:
 
 
 class Padded(NamedTuple):
-    """Sequences of different lengths in one tensor: ``values [B, T, …]``, ``lengths [B]``."""
+    """Sequences of different lengths in one tensor.
+
+    ``values [B, T, …]``; ``lengths [B]``, int64; ``mask [B, T]``, true where a value is real.
+    """
 
     values: RudaTensor
     lengths: RudaTensor
-
-    def mask(self) -> RudaTensor:
-        """Bool ``[B, T]``, true where a value is real."""
-        positions = np.arange(self.values.shape[1])
-        return from_array(positions < self.lengths.numpy()[:, None], "cpu")
+    mask: RudaTensor
 
 
 class Pad:
@@ -71,10 +70,12 @@ class Pad:
         longest = -(-int(lengths.max()) // self.multiple) * self.multiple
         shape = (len(arrays), longest, *arrays[0].shape[1:])
         values = np.full(shape, self.value, arrays[0].dtype)
-        for row, array in zip(values, arrays, strict=True):
+        mask = np.zeros(shape[:2], bool)
+        for i, array in enumerate(arrays):
             start = 0 if self.side == "right" else longest - len(array)
-            row[start : start + len(array)] = array
-        return Padded(from_array(values, "cpu"), from_array(lengths, "cpu"))
+            place = i, slice(start, start + len(array))
+            values[place], mask[place] = array, True
+        return Padded(*(from_array(a, "cpu") for a in (values, lengths, mask)))
 
 
 class Packed(NamedTuple):

@@ -120,7 +120,7 @@ def _unpacked(op: str, path: str, most: int, *, cut: bool = False) -> bytes:
     except (EOFError, OSError, zlib.error) as error:
         raise DataError(op, f"damaged or cut off ({error})", path=path) from error
     if len(data) > most and not cut:
-        raise DataError(op, "longer than it should be", expected=f"{most} bytes", path=path)
+        raise DataError(op, "longer than it should be", expected=f"at most {most} bytes", path=path)
     return data
 
 
