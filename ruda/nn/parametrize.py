@@ -52,7 +52,7 @@ class Parametrization(Module):
             originals = _inverse(first, value)
         self.count = len(originals) if isinstance(originals, tuple) else 0
         for name, original in zip(self._names(), _several(originals), strict=True):
-            leaf = original.detach().copy()  # type: ignore[attr-defined]
+            leaf = original.detach().copy()
             if is_parameter(value):
                 setattr(self, name, Parameter(leaf, value.requires_grad))
             else:
@@ -229,11 +229,11 @@ class _SpectralNorm(Module):
             matrix = self._matrix(weight.detach())
             for key, size in zip(("_u", "_v"), matrix.shape, strict=True):
                 drawn = normal((size,), generator=generator, dtype=matrix.dtype)
-                self.register_buffer(key, self._unit(drawn.to(matrix.device)))  # type: ignore[attr-defined]
+                self.register_buffer(key, self._unit(drawn.to(matrix.device)))
             self._iterate(matrix, 15)
 
     def _unit(self, x: RudaTensor) -> RudaTensor:
-        return x / maximum(vector_norm(x), self.eps)
+        return x / maximum(vector_norm(x), self.eps)  # type: ignore[no-any-return]
 
     def _matrix(self, weight: RudaTensor) -> RudaTensor:
         rows = moveaxis(weight, self.axis, 0)

@@ -138,7 +138,7 @@ class _Stack(_Recurrent):
         shapes = [(count, x.shape[1], size) for size in self._sizes()]
         if hx is None:
             return tuple(zeros(shape, dtype=x.dtype, device=x.device) for shape in shapes)
-        parts = hx if isinstance(hx, tuple) else (hx,)
+        parts = tuple(hx) if isinstance(hx, tuple | list) else (hx,)
         got = [part.shape for part in parts]
         if got != shapes:
             what = "the first state does not fit"
@@ -174,7 +174,9 @@ class _Stack(_Recurrent):
 
 
 def _each(state: Any, change: Any) -> Any:
-    return tuple(change(part) for part in state) if isinstance(state, tuple) else change(state)
+    if isinstance(state, tuple | list):
+        return tuple(change(part) for part in state)
+    return change(state)
 
 
 class RNN(_Stack):

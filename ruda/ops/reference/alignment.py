@@ -30,8 +30,11 @@ def ladder(targets: Array, lengths: Array, blank: int) -> tuple[Array, Array]:
 
 def emissions(log_probs: Array, labels: Array) -> Array:
     """``log_probs [T, N, C]`` of each place of the lattice: [T, N, S] in float64."""
-    rows = np.arange(len(labels))[:, None]
-    return log_probs[:, rows, labels].astype(np.float64, copy=False)
+    steps, batch, classes = log_probs.shape
+    places = np.arange(batch)[:, None] * classes + labels
+    # A row at a time: indexing two axes together would lay time innermost.
+    picked = np.take(log_probs.reshape(steps, batch * classes), places.reshape(-1), axis=1)
+    return picked.reshape(steps, *labels.shape).astype(np.float64, copy=False)
 
 
 def _sum(stay: Array, near: Array, far: Array, out: Array) -> None:
@@ -106,10 +109,11 @@ def ctc_gradient(shares: Array, labels: Array, shape: tuple[int, ...], blank: in
     """Minus the shares [T, N, S] of the places, added up by label: [T, N, C]."""
     out = np.zeros(shape)
     out[:, :, blank] = -shares[:, :, ::2].sum(axis=2)
-    rows = np.arange(len(labels))
+    flat = out.reshape(shape[0], shape[1] * shape[2])
+    rows = np.arange(len(labels)) * shape[2]
     # One place at a time, so that equal labels of an example never meet in one statement.
     for place in range(1, labels.shape[1], 2):
-        out[:, rows, labels[:, place]] -= shares[:, :, place]
+        flat[:, rows + labels[:, place]] -= shares[:, :, place]
     return out
 
 
