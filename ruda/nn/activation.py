@@ -17,7 +17,7 @@ from ruda.ops.softmax import log_softmax, softmax
 from ruda.tensor.tensor import RudaTensor
 
 
-class _Activation(Module):
+class Activation(Module):
     """Calls ``_function`` with the input and the settings of the layer."""
 
     _function: Callable[..., Any]
@@ -35,7 +35,7 @@ class _Activation(Module):
         return ", ".join(f"{name}={value!r}" for name, value in self.settings.items())
 
 
-class ReLU(_Activation):
+class ReLU(Activation):
     """``max(x, 0)``.
 
     >>> ruda.nn.ReLU()(ruda.asarray([-1.0, 2.0])).tolist()
@@ -48,7 +48,7 @@ class ReLU(_Activation):
         super().__init__()
 
 
-class Tanh(_Activation):
+class Tanh(Activation):
     """The hyperbolic tangent."""
 
     _function = staticmethod(tanh)
@@ -57,7 +57,7 @@ class Tanh(_Activation):
         super().__init__()
 
 
-class Sigmoid(_Activation):
+class Sigmoid(Activation):
     """``1 / (1 + exp(-x))``."""
 
     _function = staticmethod(sigmoid)
@@ -66,7 +66,7 @@ class Sigmoid(_Activation):
         super().__init__()
 
 
-class LogSigmoid(_Activation):
+class LogSigmoid(Activation):
     """``log(sigmoid(x))`` without its loss of small values."""
 
     _function = staticmethod(log_sigmoid)
@@ -75,7 +75,7 @@ class LogSigmoid(_Activation):
         super().__init__()
 
 
-class SiLU(_Activation):
+class SiLU(Activation):
     """``x * sigmoid(x)``, also called swish."""
 
     _function = staticmethod(functions.silu)
@@ -84,7 +84,7 @@ class SiLU(_Activation):
         super().__init__()
 
 
-class Mish(_Activation):
+class Mish(Activation):
     """``x * tanh(softplus(x))``."""
 
     _function = staticmethod(functions.mish)
@@ -93,7 +93,7 @@ class Mish(_Activation):
         super().__init__()
 
 
-class GELU(_Activation):
+class GELU(Activation):
     """``x * cdf(x)`` with the cdf of the normal distribution, exact or by ``"tanh"``."""
 
     _function = staticmethod(functions.gelu)
@@ -105,7 +105,7 @@ class GELU(_Activation):
         super().__init__(approximate=approximate)
 
 
-class LeakyReLU(_Activation):
+class LeakyReLU(Activation):
     """``x`` where it is positive, else ``negative_slope * x``."""
 
     _function = staticmethod(functions.leaky_relu)
@@ -114,7 +114,7 @@ class LeakyReLU(_Activation):
         super().__init__(negative_slope=negative_slope)
 
 
-class ELU(_Activation):
+class ELU(Activation):
     """``x`` where it is positive, else ``alpha * (exp(x) - 1)``."""
 
     _function = staticmethod(functions.elu)
@@ -123,7 +123,7 @@ class ELU(_Activation):
         super().__init__(alpha=alpha)
 
 
-class Softplus(_Activation):
+class Softplus(Activation):
     """``log(1 + exp(beta * x)) / beta``."""
 
     _function = staticmethod(functions.softplus)
@@ -132,7 +132,7 @@ class Softplus(_Activation):
         super().__init__(beta=beta)
 
 
-class Softmax(_Activation):
+class Softmax(Activation):
     """``exp(x)`` over its sum along ``axis``."""
 
     _function = staticmethod(softmax)
@@ -141,7 +141,7 @@ class Softmax(_Activation):
         super().__init__(axis=axis)
 
 
-class LogSoftmax(_Activation):
+class LogSoftmax(Activation):
     """The logarithm of ``Softmax`` without its loss of small values."""
 
     _function = staticmethod(log_softmax)
@@ -150,7 +150,7 @@ class LogSoftmax(_Activation):
         super().__init__(axis=axis)
 
 
-class GLU(_Activation):
+class GLU(Activation):
     """The first half along ``axis`` times the sigmoid of the second half."""
 
     _function = staticmethod(functions.glu)

@@ -8,6 +8,7 @@ from typing import Any
 from ruda.core.errors import ArgumentError
 from ruda.nn.module import Module
 from ruda.ops.dropout import dropout, dropout1d, dropout2d, dropout3d
+from ruda.ops.noise import alpha_dropout, feature_alpha_dropout
 from ruda.tensor.tensor import RudaTensor
 
 
@@ -58,3 +59,15 @@ class Dropout3d(_Dropout):
     """As ``Dropout``, for whole channels of ``[N, C, D, H, W]`` or ``[C, D, H, W]``."""
 
     _function = staticmethod(dropout3d)
+
+
+class AlphaDropout(_Dropout):
+    """Dropout for ``SELU``: dropped elements saturate, and mean 0 and variance 1 stay so."""
+
+    _function = staticmethod(alpha_dropout)
+
+
+class FeatureAlphaDropout(_Dropout):
+    """As ``AlphaDropout``, for whole channels of ``[N, C, *S]``."""
+
+    _function = staticmethod(feature_alpha_dropout)

@@ -11,6 +11,7 @@ from ruda.nn.module import Module
 from ruda.nn.parameter import Parameter
 from ruda.ops.create import empty
 from ruda.ops.embed import embedding
+from ruda.ops.embed_bag import embedding_bag
 from ruda.tensor.tensor import RudaTensor
 
 
@@ -49,7 +50,7 @@ class Embedding(Module):
         init.normal_(self.weight, generator=generator)
         if self.padding_idx is not None:
             with no_grad():
-                self.weight[self.padding_idx].assign(0)  # type: ignore[index]
+                self.weight[self.padding_idx].assign(0)
 
     def forward(self, input: RudaTensor) -> RudaTensor:
         """``input [*]`` of integers to ``[*, embedding_dim]``."""
@@ -59,3 +60,53 @@ class Embedding(Module):
         """The sizes."""
         padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
         return f"{self.num_embeddings}, {self.embedding_dim}{padding}"
+
+
+class EmbeddingBag(Embedding):
+    """The ``sum``, ``mean`` or ``max`` of the rows of ``weight`` for each bag of integers.
+
+    Bags are the rows of ``[B, n]``, or parts of ``[n]`` that begin at ``offsets``; see
+    ``F.embedding_bag``.
+
+    >>> layer = ruda.nn.EmbeddingBag(10, 4)
+    >>> layer(ruda.asarray([1, 2, 3]), ruda.asarray([0, 2])).shape
+    (2, 4)
+    """
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        mode: str = "mean",
+        include_last_offset: bool = False,
+        padding_idx: int | None = None,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        if mode not in ("sum", "mean", "max"):
+            expected = "'sum', 'mean' or 'max'"
+            raise ArgumentError("EmbeddingBag", "unknown mode", repr(mode), expected)
+        super().__init__(num_embeddings, embedding_dim, padding_idx, device, dtype)
+        self.mode = mode
+        self.include_last_offset = include_last_offset
+
+    def forward(
+        self,
+        input: RudaTensor,
+        offsets: RudaTensor | None = None,
+        per_sample_weights: RudaTensor | None = None,
+    ) -> RudaTensor:
+        """``input [B, n]``, or ``[n]`` with ``offsets [B]``, to ``[B, embedding_dim]``."""
+        return embedding_bag(
+            input,
+            self.weight,
+            offsets,
+            self.mode,
+            per_sample_weights,
+            self.include_last_offset,
+            self.padding_idx,
+        )
+
+    def extra_repr(self) -> str:
+        """The sizes and the mode."""
+        return f"{super().extra_repr()}, mode={self.mode!r}"

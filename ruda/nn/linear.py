@@ -1,4 +1,4 @@
-"""The affine layer, and the layer that does nothing."""
+"""The affine and the bilinear layer, and the layer that does nothing."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from ruda.nn import init
 from ruda.nn.module import Module
 from ruda.nn.parameter import Parameter
+from ruda.ops.bilinear import bilinear
 from ruda.ops.create import empty
 from ruda.ops.linear import linear
 from ruda.tensor.tensor import RudaTensor
@@ -56,6 +57,53 @@ class Linear(Module):
     def extra_repr(self) -> str:
         """The sizes."""
         return f"{self.in_features}, {self.out_features}, bias={self.bias is not None}"
+
+
+class Bilinear(Module):
+    """``[..., in1]`` and ``[..., in2]`` to ``[..., out]`` by ``weight [out, in1, in2]``, plus bias.
+
+    Both start uniform on ±1 / sqrt(in1).
+
+    >>> ruda.nn.Bilinear(2, 3, 4)(ruda.ones((5, 2)), ruda.ones((5, 3))).shape
+    (5, 4)
+    """
+
+    weight: RudaTensor
+    bias: RudaTensor | None
+
+    def __init__(
+        self,
+        in1_features: int,
+        in2_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        self.in1_features = in1_features
+        self.in2_features = in2_features
+        self.out_features = out_features
+        where = {"device": device, "dtype": dtype}
+        self.weight = Parameter(empty((out_features, in1_features, in2_features), **where))
+        self.register_parameter("bias", Parameter(empty(out_features, **where)) if bias else None)
+        self.reset_parameters()
+
+    def reset_parameters(self, generator: Any = None) -> None:
+        """Draw weight and bias anew."""
+        bound = 1.0 / math.sqrt(max(self.in1_features, 1))
+        for parameter in (self.weight, self.bias):
+            if parameter is not None:
+                init.uniform_(parameter, -bound, bound, generator)
+
+    def forward(self, input1: RudaTensor, input2: RudaTensor) -> RudaTensor:
+        """``input1 [..., in1]`` and ``input2 [..., in2]`` to ``[..., out]``."""
+        return bilinear(input1, input2, self.weight, self.bias)
+
+    def extra_repr(self) -> str:
+        """The sizes."""
+        sizes = f"{self.in1_features}, {self.in2_features}, {self.out_features}"
+        return f"{sizes}, bias={self.bias is not None}"
 
 
 class Identity(Module):

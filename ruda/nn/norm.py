@@ -14,9 +14,10 @@ from ruda.nn.module import Module
 from ruda.nn.parameter import Parameter
 from ruda.ops.cast import astype
 from ruda.ops.create import empty, ones, zeros
-from ruda.ops.movement import reshape
+from ruda.ops.local_norm import local_response_norm
+from ruda.ops.movement import expand_dims, reshape, squeeze
 from ruda.ops.norm import layer_norm, rms_norm
-from ruda.ops.standard_norm import batch_norm, group_norm
+from ruda.ops.standard_norm import batch_norm, group_norm, instance_norm
 from ruda.tensor.tensor import RudaTensor
 
 
@@ -257,3 +258,84 @@ class BatchNorm3d(_BatchNorm):
     """Channels of ``[N, C, D, H, W]``; see ``BatchNorm2d``."""
 
     ranks = (5,)
+
+
+class _InstanceNorm(_BatchNorm):
+    """Each channel of each sample normalised over its spatial axes."""
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+        affine: bool = False,
+        track_running_stats: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype)
+
+    def forward(self, input: RudaTensor) -> RudaTensor:
+        """``input [N, C, *S]`` or ``[C, *S]``, normalised."""
+        if input.ndim not in self.ranks:
+            expected = " or ".join(f"{rank} axes" for rank in self.ranks)
+            raise ShapeError(type(self).__name__, "wrong rank", input.shape, expected)
+        batched = input if input.ndim == self.ranks[1] else expand_dims(input, 0)
+        out = instance_norm(
+            batched,
+            self.running_mean,
+            self.running_var,
+            self.weight,
+            self.bias,
+            self.training or self.running_mean is None,
+            self.momentum or 0.0,
+            self.eps,
+        )
+        return out if batched is input else squeeze(out, 0)
+
+
+class InstanceNorm1d(_InstanceNorm):
+    """Channels of ``[N, C, L]`` or ``[C, L]``; see ``InstanceNorm2d``."""
+
+    ranks = (2, 3)
+
+
+class InstanceNorm2d(_InstanceNorm):
+    """Each channel of each sample of ``[N, C, H, W]`` normalised over its own elements.
+
+    Without ``track_running_stats`` also in ``eval``. Ulyanov et al., "Instance Normalization"
+    (2016).
+
+    >>> ruda.nn.InstanceNorm2d(3)(ruda.ones((2, 3, 4, 4))).shape
+    (2, 3, 4, 4)
+    """
+
+    ranks = (3, 4)
+
+
+class InstanceNorm3d(_InstanceNorm):
+    """Channels of ``[N, C, D, H, W]`` or ``[C, D, H, W]``; see ``InstanceNorm2d``."""
+
+    ranks = (4, 5)
+
+
+class LocalResponseNorm(Module):
+    """Each channel of ``[N, C, *S]`` over a power of the mean square of ``size`` channels around.
+
+    Krizhevsky et al., "ImageNet Classification with Deep Convolutional Neural Networks" (2012).
+    """
+
+    def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> None:
+        super().__init__()
+        self.size = size
+        self.alpha = alpha
+        self.beta = beta
+        self.k = k
+
+    def forward(self, input: RudaTensor) -> RudaTensor:
+        """``input [N, C, *S]``, normalised."""
+        return local_response_norm(input, self.size, self.alpha, self.beta, self.k)
+
+    def extra_repr(self) -> str:
+        """The settings."""
+        return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"

@@ -1,20 +1,35 @@
-"""Pooling over windows, and the layer that makes vectors of what is left."""
+"""Pooling over windows, and its inverse for maxima."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from ruda.core.shapes import normalize_axis
 from ruda.nn.module import Module
 from ruda.ops.adaptive_pool import (
     adaptive_avg_pool1d,
     adaptive_avg_pool2d,
+    adaptive_avg_pool3d,
     adaptive_max_pool1d,
     adaptive_max_pool2d,
+    adaptive_max_pool3d,
 )
-from ruda.ops.movement import reshape
-from ruda.ops.pool import avg_pool1d, avg_pool2d, max_pool1d, max_pool2d
+from ruda.ops.pool import (
+    avg_pool1d,
+    avg_pool2d,
+    avg_pool3d,
+    max_pool1d,
+    max_pool2d,
+    max_pool3d,
+)
+from ruda.ops.power_pool import (
+    lp_pool1d,
+    lp_pool2d,
+    lp_pool3d,
+    max_unpool1d,
+    max_unpool2d,
+    max_unpool3d,
+)
 from ruda.tensor.tensor import RudaTensor
 
 
@@ -72,6 +87,41 @@ class MaxPool2d(_MaxPool):
     _function = staticmethod(max_pool2d)
 
 
+class MaxPool3d(_MaxPool):
+    """The maximum of each window of ``[N, C, D, H, W]``; see ``MaxPool2d``."""
+
+    _function = staticmethod(max_pool3d)
+
+
+class _MaxUnpool(_Pool):
+    def __init__(self, kernel_size: Any, stride: Any = None, padding: Any = 0) -> None:
+        super().__init__(kernel_size=kernel_size, stride=stride, padding=padding)
+
+    def forward(  # type: ignore[override]
+        self, input: RudaTensor, indices: RudaTensor, output_size: Sequence[int] | None = None
+    ) -> Any:
+        """Maxima ``input`` back at the ``indices`` that the pooling returned."""
+        return type(self)._function(input, indices, **self.settings, output_size=output_size)
+
+
+class MaxUnpool1d(_MaxUnpool):
+    """Maxima back where ``MaxPool1d`` found them, zeros elsewhere."""
+
+    _function = staticmethod(max_unpool1d)
+
+
+class MaxUnpool2d(_MaxUnpool):
+    """Maxima back where ``MaxPool2d`` with ``return_indices`` found them, zeros elsewhere."""
+
+    _function = staticmethod(max_unpool2d)
+
+
+class MaxUnpool3d(_MaxUnpool):
+    """Maxima back where ``MaxPool3d`` found them, zeros elsewhere."""
+
+    _function = staticmethod(max_unpool3d)
+
+
 class _AvgPool(_Pool):
     def __init__(
         self,
@@ -102,6 +152,39 @@ class AvgPool2d(_AvgPool):
     _function = staticmethod(avg_pool2d)
 
 
+class AvgPool3d(_AvgPool):
+    """The average of each window of ``[N, C, D, H, W]``; see ``AvgPool2d``."""
+
+    _function = staticmethod(avg_pool3d)
+
+
+class _LPPool(_Pool):
+    def __init__(
+        self, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
+    ) -> None:
+        super().__init__(
+            norm_type=norm_type, kernel_size=kernel_size, stride=stride, ceil_mode=ceil_mode
+        )
+
+
+class LPPool1d(_LPPool):
+    """``sum(x ** p) ** (1 / p)`` of each window of ``[N, C, L]``, ``p = norm_type``."""
+
+    _function = staticmethod(lp_pool1d)
+
+
+class LPPool2d(_LPPool):
+    """``sum(x ** p) ** (1 / p)`` of each window of ``[N, C, H, W]``, ``p = norm_type``."""
+
+    _function = staticmethod(lp_pool2d)
+
+
+class LPPool3d(_LPPool):
+    """``sum(x ** p) ** (1 / p)`` of each window of ``[N, C, D, H, W]``, ``p = norm_type``."""
+
+    _function = staticmethod(lp_pool3d)
+
+
 class _AdaptivePool(_Pool):
     def __init__(self, output_size: Any) -> None:
         super().__init__(output_size=output_size)
@@ -123,6 +206,12 @@ class AdaptiveAvgPool2d(_AdaptivePool):
     _function = staticmethod(adaptive_avg_pool2d)
 
 
+class AdaptiveAvgPool3d(_AdaptivePool):
+    """Averages of ``[N, C, D, H, W]`` over as many windows per axis as ``output_size`` says."""
+
+    _function = staticmethod(adaptive_avg_pool3d)
+
+
 class AdaptiveMaxPool1d(_AdaptivePool):
     """Maxima of ``[N, C, L]`` over as many windows as ``output_size`` says."""
 
@@ -135,20 +224,7 @@ class AdaptiveMaxPool2d(_AdaptivePool):
     _function = staticmethod(adaptive_max_pool2d)
 
 
-class Flatten(Module):
-    """The axes ``start_axis`` to ``end_axis`` made one; all but the batch unless given.
+class AdaptiveMaxPool3d(_AdaptivePool):
+    """Maxima of ``[N, C, D, H, W]`` over as many windows per axis as ``output_size`` says."""
 
-    >>> ruda.nn.Flatten()(ruda.ones((2, 3, 4))).shape
-    (2, 12)
-    """
-
-    def __init__(self, start_axis: int = 1, end_axis: int = -1) -> None:
-        super().__init__()
-        self.start_axis = start_axis
-        self.end_axis = end_axis
-
-    def forward(self, input: RudaTensor) -> RudaTensor:
-        """``input`` with those axes joined."""
-        start = normalize_axis(self.start_axis, input.ndim, "Flatten")
-        end = normalize_axis(self.end_axis, input.ndim, "Flatten")
-        return reshape(input, (*input.shape[:start], -1, *input.shape[end + 1 :]))
+    _function = staticmethod(adaptive_max_pool3d)
