@@ -1,7 +1,7 @@
 """Layers whose input size is left out: the first call reads it from its input.
 
 From then on the layer is an ordinary one, of the class it stands for. Its parameters do not exist
-before, so the first call comes before ``state_dict``, optimizers and compiled steps.
+before, so the first call comes before ``to``, ``state_dict``, optimizers and compiled steps.
 """
 
 from __future__ import annotations

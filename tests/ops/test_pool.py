@@ -25,6 +25,13 @@ AVERAGES: dict[str, Any] = {
     "inside only": ((2, 3, 7), (3,), {"padding": 1, "count_include_pad": False}),
     "ceil": ((1, 2, 7, 8), (2, 3), {"ceil_mode": True, "padding": (1, 1)}),
     "divisor": ((1, 2, 7, 8), (2, 3), {"divisor_override": 4}),
+    "ceil, inside only": (
+        (1, 2, 7, 8),
+        (3, 3),
+        {"ceil_mode": True, "padding": 1, "stride": 2, "count_include_pad": False},
+    ),
+    "ceil of a line": ((2, 3, 9), (4,), {"ceil_mode": True, "stride": 3}),
+    "ceil of a solid": ((1, 2, 4, 5, 7), (2, 2, 2), {"ceil_mode": True, "divisor_override": 3}),
     "solid": ((1, 2, 4, 5, 6), (2, 2, 2), {"padding": 1}),
 }
 ADAPTIVE: dict[str, Any] = {
@@ -71,6 +78,16 @@ def test_adaptive_against_torch(family: str, name: str) -> None:
     shape, size = ADAPTIVE[name]
     mine, theirs = functions(family, len(size))
     assert_same(lambda a: mine(a, size), lambda a: theirs(a, size), values(*shape))
+
+
+@pytest.mark.parametrize("name", ADAPTIVE)
+def test_adaptive_indices_against_torch(name: str) -> None:
+    shape, size = ADAPTIVE[name]
+    mine, theirs = functions("adaptive_max_pool", len(size))
+    x = values(*shape)
+    got = mine(ruda.asarray(x), size, return_indices=True)
+    want = theirs(torch().tensor(x), size, return_indices=True)
+    np.testing.assert_array_equal(got[1].numpy(), want[1].numpy())
 
 
 def test_complex_averages_by_parts() -> None:
