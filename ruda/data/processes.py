@@ -50,13 +50,14 @@ class ProcessMaker:
         if self._process is None:
             self._start()
         try:
-            self._connection.send((job.epoch, job.indices, job.repeats))
-            done, *reply = self._connection.recv()
+            self._connection.send(job)
+            done, reply = self._connection.recv()
         except (EOFError, OSError) as error:
             raise self._dead(job) from error
         if not done:
             raise _restored(self._process.name, *reply)
-        return shared.read(*reply, self._path)
+        stream, sizes = reply
+        return shared.read(stream, sizes, self._path)
 
     def _start(self) -> None:
         # Ctrl-C reaches every process of a terminal, but only the training loop shall answer: the
@@ -137,12 +138,11 @@ def _loaded(payload: bytes) -> Callable[[Job], Any]:
     return make
 
 
-def _reply(make: Callable[[Job], Any], job: tuple[Any, ...], path: str) -> tuple[Any, ...]:
+def _reply(make: Callable[[Job], Any], job: Job, path: str) -> tuple[bool, Any]:
     try:
-        batch = make(Job(*job, stop=0))
-        return True, *_sent(batch, path)
+        return True, _sent(make(job), path)
     except Exception as error:  # noqa: BLE001 - raised again in the training loop
-        return False, _pickled(error), _pickled(error.__cause__), traceback.format_exc()
+        return False, (_pickled(error), _pickled(error.__cause__), traceback.format_exc())
 
 
 def _sent(batch: Any, path: str) -> tuple[bytes, list[int]]:
