@@ -8,7 +8,7 @@ alone is float64 whatever the dtype of the parameter. A weight decay of None is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,8 +22,7 @@ from ruda.ops.cast import astype
 from ruda.ops.compare import equal
 from ruda.ops.reference import updates as reference
 from ruda.ops.select import where
-from ruda.ops.table import TABLE, fused
-from ruda.tensor.mutation import update_all
+from ruda.ops.table import fused
 from ruda.tensor.tensor import RudaTensor
 
 Specs = tuple[Spec, ...]
@@ -34,7 +33,7 @@ def _alike(op: Any) -> int:
     return op.args.index("step" if "step" in op.args else "lr")
 
 
-def _shape(op: Any, specs: Specs, *_: Any) -> Any:
+def step_shape(op: Any, specs: Specs, *_: Any) -> Any:
     count = _alike(op)
     for i, (name, spec) in enumerate(zip(op.args, specs, strict=True)):
         expected: Shape = specs[0].shape if i < count else ()
@@ -43,7 +42,7 @@ def _shape(op: Any, specs: Specs, *_: Any) -> Any:
     return (specs[0].shape,) * (count - 1) + ((),) * (len(op.outs) - count + 1)
 
 
-def _dtype(op: Any, specs: Specs, *_: Any) -> Any:
+def step_dtype(op: Any, specs: Specs, *_: Any) -> Any:
     """The gradient is taken in the parameter's dtype, rates in float64, the step as it is."""
     own, count = specs[0].dtype, _alike(op)
     for name, spec in zip(op.args[:count], specs, strict=False):
@@ -58,7 +57,7 @@ def _dtype(op: Any, specs: Specs, *_: Any) -> Any:
     return casts, (own,) * (count - 1) + (specs[count].dtype,) * counted
 
 
-def _fresh(write: Callable[..., None], count: int, counted: bool = True) -> Callable[..., Any]:
+def fresh(write: Callable[..., None], count: int, counted: bool = True) -> Callable[..., Any]:
     """The reference that makes new arrays; as ``in_place`` it writes into those it is given."""
 
     def numpy(*values: Any) -> Any:
@@ -72,14 +71,14 @@ def _fresh(write: Callable[..., None], count: int, counted: bool = True) -> Call
     return numpy
 
 
-def _as(value: Any, dtype: Any) -> Any:
+def fitted(value: Any, dtype: Any) -> Any:
     """A tensor in ``dtype``; a Python scalar as it is, which gives way to any dtype."""
     return astype(value, dtype, copy=False) if value.__class__ is RudaTensor else value
 
 
-def _descent(p: RudaTensor, g: RudaTensor, weight_decay: Any, maximize: bool) -> RudaTensor:
+def descent(p: RudaTensor, g: RudaTensor, weight_decay: Any, maximize: bool) -> RudaTensor:
     g = -g if maximize else g
-    return g if weight_decay is None else g + p * _as(weight_decay, p.dtype)
+    return g if weight_decay is None else g + p * fitted(weight_decay, p.dtype)
 
 
 @fused(
@@ -87,16 +86,16 @@ def _descent(p: RudaTensor, g: RudaTensor, weight_decay: Any, maximize: bool) ->
     "p g lr weight_decay",
     "maximize",
     "new_p",
-    shape=_shape,
-    dtype=_dtype,
-    numpy=_fresh(reference.sgd, 2, counted=False),
+    shape=step_shape,
+    dtype=step_dtype,
+    numpy=fresh(reference.sgd, 2, counted=False),
     optional=("weight_decay",),
 )
 def sgd_step(p: Any, g: Any, lr: Any, weight_decay: Any, maximize: bool) -> Any:
     """``p - lr * (g + weight_decay * p)``, with -g for g to ``maximize``."""
     x = astype(p, compute_of(p.dtype), copy=False)
-    step = _descent(x, astype(g, x.dtype, copy=False), weight_decay, maximize)
-    return (astype(x - step * _as(lr, x.dtype), p.dtype, copy=False),)
+    step = descent(x, astype(g, x.dtype, copy=False), weight_decay, maximize)
+    return (astype(x - step * fitted(lr, x.dtype), p.dtype, copy=False),)
 
 
 @fused(
@@ -104,9 +103,9 @@ def sgd_step(p: Any, g: Any, lr: Any, weight_decay: Any, maximize: bool) -> Any:
     "p g b step lr momentum dampening weight_decay",
     "nesterov maximize",
     "new_p new_b new_step",
-    shape=_shape,
-    dtype=_dtype,
-    numpy=_fresh(reference.momentum, 3),
+    shape=step_shape,
+    dtype=step_dtype,
+    numpy=fresh(reference.momentum, 3),
     optional=("weight_decay",),
 )
 def momentum_step(
@@ -129,11 +128,11 @@ def momentum_step(
     momentum in deep learning" (2013), with the learning rate outside of the buffer.
     """
     x, buffer = (astype(t, compute_of(p.dtype), copy=False) for t in (p, b))
-    keep, share = _as(momentum, x.dtype), _as(1.0 - dampening, x.dtype)
-    g = _descent(x, astype(g, x.dtype, copy=False), weight_decay, maximize)
+    keep, share = fitted(momentum, x.dtype), fitted(1.0 - dampening, x.dtype)
+    g = descent(x, astype(g, x.dtype, copy=False), weight_decay, maximize)
     buffer = where(equal(step, 0), g, buffer * keep + g * share)
-    descent = g + buffer * keep if nesterov else buffer
-    x = x - descent * _as(lr, x.dtype)
+    ahead = g + buffer * keep if nesterov else buffer
+    x = x - ahead * fitted(lr, x.dtype)
     return astype(x, p.dtype, copy=False), astype(buffer, b.dtype, copy=False), step + 1
 
 
@@ -142,9 +141,9 @@ def momentum_step(
     "p g m v step lr beta1 beta2 eps weight_decay",
     "decoupled maximize",
     "new_p new_m new_v new_step",
-    shape=_shape,
-    dtype=_dtype,
-    numpy=_fresh(reference.adamw, 4),
+    shape=step_shape,
+    dtype=step_dtype,
+    numpy=fresh(reference.adamw, 4),
     optional=("weight_decay",),
     domain=(0.1, 2.0),
 )
@@ -173,12 +172,12 @@ def adamw_step(
     x, mean, square = (astype(t, compute_of(p.dtype), copy=False) for t in (p, m, v))
     dtype, t = x.dtype, astype(step + 1, float64)
     root = sqrt(1.0 - pow(beta2, t))
-    size, floor = _as(root / (1.0 - pow(beta1, t)) * lr, dtype), _as(root * eps, dtype)
-    g = _descent(x, astype(g, dtype, copy=False), None if decoupled else weight_decay, maximize)
-    mean = mean + (g - mean) * _as(1.0 - beta1, dtype)
-    square = square * _as(beta2, dtype) + g * g * _as(1.0 - beta2, dtype)
+    size, floor = fitted(root / (1.0 - pow(beta1, t)) * lr, dtype), fitted(root * eps, dtype)
+    g = descent(x, astype(g, dtype, copy=False), None if decoupled else weight_decay, maximize)
+    mean = mean + (g - mean) * fitted(1.0 - beta1, dtype)
+    square = square * fitted(beta2, dtype) + g * g * fitted(1.0 - beta2, dtype)
     if decoupled and weight_decay is not None:
-        x = x * _as(1.0 - lr * weight_decay, dtype)
+        x = x * fitted(1.0 - lr * weight_decay, dtype)
     x = x - mean / (sqrt(square) + floor) * size
     new = (astype(a, b.dtype, copy=False) for a, b in ((x, p), (mean, m), (square, v)))
     return (*new, step + 1)
@@ -189,9 +188,9 @@ def adamw_step(
     "p g m v n before step lr beta1 beta2 beta3 eps weight_decay",
     "proximal maximize",
     "new_p new_m new_v new_n new_before new_step",
-    shape=_shape,
-    dtype=_dtype,
-    numpy=_fresh(reference.adan, 6),
+    shape=step_shape,
+    dtype=step_dtype,
+    numpy=fresh(reference.adan, 6),
     optional=("weight_decay",),
     domain=(0.1, 2.0),
 )
@@ -225,15 +224,19 @@ def adan_step(
     dtype, t = x.dtype, astype(step + 1, float64)
     g = -g if maximize else g
     turn = where(equal(step, 0), 0.0, g - old)
-    mean = mean + (g - mean) * _as(1.0 - beta1, dtype)
-    change = change + (turn - change) * _as(1.0 - beta2, dtype)
-    ahead = g + turn * _as(beta2, dtype)
-    square = square * _as(beta3, dtype) + ahead * ahead * _as(1.0 - beta3, dtype)
+    mean = mean + (g - mean) * fitted(1.0 - beta1, dtype)
+    change = change + (turn - change) * fitted(1.0 - beta2, dtype)
+    ahead = g + turn * fitted(beta2, dtype)
+    square = square * fitted(beta3, dtype) + ahead * ahead * fitted(1.0 - beta3, dtype)
     size, more = (lr * b / (1.0 - pow(base, t)) for b, base in ((1.0, beta1), (beta2, beta2)))
-    root = sqrt(square) / _as(sqrt(1.0 - pow(beta3, t)), dtype) + _as(eps, dtype)
-    move = (mean * _as(size, dtype) + change * _as(more, dtype)) / root
+    root = sqrt(square) / fitted(sqrt(1.0 - pow(beta3, t)), dtype) + fitted(eps, dtype)
+    move = (mean * fitted(size, dtype) + change * fitted(more, dtype)) / root
     decay = 0.0 if weight_decay is None else lr * weight_decay
-    x = (x - move) / _as(1.0 + decay, dtype) if proximal else x * _as(1.0 - decay, dtype) - move
+    x = (
+        (x - move) / fitted(1.0 + decay, dtype)
+        if proximal
+        else x * fitted(1.0 - decay, dtype) - move
+    )
     new = zip((x, mean, change, square, g), (p, m, v, n, before), strict=True)
     return (*(astype(a, b.dtype, copy=False) for a, b in new), step + 1)
 
@@ -243,9 +246,9 @@ def adan_step(
     "p g m lr beta1 beta2 weight_decay",
     "maximize",
     "new_p new_m",
-    shape=_shape,
-    dtype=_dtype,
-    numpy=_fresh(reference.lion, 3, counted=False),
+    shape=step_shape,
+    dtype=step_dtype,
+    numpy=fresh(reference.lion, 3, counted=False),
     optional=("weight_decay",),
 )
 def lion_step(
@@ -258,15 +261,8 @@ def lion_step(
     """
     x, mean = (astype(t, compute_of(p.dtype), copy=False) for t in (p, m))
     g = astype(-g if maximize else g, x.dtype, copy=False)
-    step = sign(mean + (g - mean) * _as(1.0 - beta1, x.dtype)) * _as(lr, x.dtype)
-    mean = mean + (g - mean) * _as(1.0 - beta2, x.dtype)
+    step = sign(mean + (g - mean) * fitted(1.0 - beta1, x.dtype)) * fitted(lr, x.dtype)
+    mean = mean + (g - mean) * fitted(1.0 - beta2, x.dtype)
     if weight_decay is not None:
-        x = x * _as(1.0 - lr * weight_decay, x.dtype)
+        x = x * fitted(1.0 - lr * weight_decay, x.dtype)
     return astype(x - step, p.dtype, copy=False), astype(mean, m.dtype, copy=False)
-
-
-def overwrite(
-    name: str, targets: Sequence[RudaTensor], values: Sequence[Any], *flags: bool
-) -> None:
-    """Overwrite ``targets`` with the outputs of the row ``name``, without a copy where it fits."""
-    update_all(targets, TABLE[name], values, flags)

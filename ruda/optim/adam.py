@@ -11,7 +11,7 @@ from ruda.ops.cast import astype
 from ruda.ops.compare import greater
 from ruda.ops.select import clip
 from ruda.ops.statistics import mean as mean_of
-from ruda.ops.update import overwrite
+from ruda.ops.update_formulas import overwrite
 from ruda.optim.base import Group, State, counter, zeros_beside
 from ruda.optim.composed import Composed, averaged, fit
 from ruda.tensor.tensor import RudaTensor
@@ -34,18 +34,22 @@ class _Adam(Composed):
         return {"step": counter(master), **{name: zeros_beside(master) for name in names}}
 
     def _updated(self, p: RudaTensor, grad: RudaTensor, state: State, group: Group) -> None:
-        if group["cautious"] or "max_exp_avg_sq" in state:
+        if group["cautious"]:
             super()._updated(p, grad, state, group)
             return
-        targets = (p, state["exp_avg"], state["exp_avg_sq"], state["step"])
+        names = ["exp_avg", "exp_avg_sq"]
+        row = "adamw_step"
+        if "max_exp_avg_sq" in state:
+            names, row = [*names, "max_exp_avg_sq"], "amsgrad_step"
+        targets = (p, *(state[name] for name in names), state["step"])
         settings = (group["lr"], *group["betas"], group["eps"], group["weight_decay"] or None)
         values = (p, grad, *targets[1:], *settings)
-        overwrite("adamw_step", targets, values, self._decoupled, group["maximize"])
+        overwrite(row, targets, values, self._decoupled, group["maximize"])
 
     def _next(
         self, p: RudaTensor, g: RudaTensor, state: State, group: Group
     ) -> tuple[RudaTensor, State]:
-        """The formula of the row, with the largest second moment and the mask of caution."""
+        """The formula of the rows with the mask of caution."""
         rate, decay, (b1, b2) = group["lr"], group["weight_decay"], group["betas"]
         if decay and self._decoupled:
             p = p * fit(1.0 - rate * decay, p)
@@ -58,8 +62,7 @@ class _Adam(Composed):
         if "max_exp_avg_sq" in state:
             square = new["max_exp_avg_sq"] = maximum(state["max_exp_avg_sq"], square)
         step = mean / (sqrt(square) / fit(sqrt(1.0 - pow(b2, t)), p) + group["eps"])
-        if group["cautious"]:
-            step = step * _caution(mean, g)
+        step = step * _caution(mean, g)
         return p - step * fit(rate / (1.0 - pow(b1, t)), p), new
 
 

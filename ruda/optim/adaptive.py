@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ruda.core.dtypes import float64
 from ruda.ops.arith import sqrt
-from ruda.ops.cast import astype
 from ruda.ops.create import full
-from ruda.optim.base import Group, State, counter, zeros_beside
-from ruda.optim.composed import Composed, averaged, decayed, fit
+from ruda.optim.base import Group, Optimizer, State, counter, zeros_beside
+from ruda.optim.composed import Composed, averaged, fit, step_by_row
 from ruda.tensor.tensor import RudaTensor
 
 
@@ -59,15 +57,22 @@ class RMSprop(Composed):
         names = ["square_avg"]
         names += ["grad_avg"] * bool(group["centered"])
         names += ["momentum_buffer"] * (group["momentum"] > 0)
-        return {name: zeros_beside(master) for name in names}
+        return {"step": counter(master), **{name: zeros_beside(master) for name in names}}
+
+    def _updated(self, p: RudaTensor, grad: RudaTensor, state: State, group: Group) -> None:
+        if "grad_avg" in state or "momentum_buffer" in state:
+            super()._updated(p, grad, state, group)
+            return
+        settings = (group["alpha"], group["eps"])
+        step_by_row("rmsprop_step", p, grad, state, ["square_avg"], group, *settings)
 
     def _next(
         self, p: RudaTensor, g: RudaTensor, state: State, group: Group
     ) -> tuple[RudaTensor, State]:
-        p, g = decayed(p, g, group)
-        alpha = group["alpha"]
-        new = {"square_avg": averaged(state["square_avg"], g * g, alpha)}
-        spread = new["square_avg"]
+        """The formula of the row, with spread and momentum."""
+        g = g + p * group["weight_decay"] if group["weight_decay"] else g
+        alpha, spread = group["alpha"], averaged(state["square_avg"], g * g, group["alpha"])
+        new = {"step": state["step"] + 1, "square_avg": spread}
         if "grad_avg" in state:
             new["grad_avg"] = averaged(state["grad_avg"], g, alpha)
             spread = spread - new["grad_avg"] * new["grad_avg"]
@@ -77,7 +82,7 @@ class RMSprop(Composed):
         return p - step * fit(group["lr"], p), new
 
 
-class Adagrad(Composed):
+class Adagrad(Optimizer):
     """``p -= r * g / (sqrt(s) + eps)`` with s += g² and r = lr / (1 + (t - 1) * lr_decay).
 
     t counts steps from 1, s begins at ``initial_accumulator_value``, and g is the gradient (its
@@ -116,17 +121,12 @@ class Adagrad(Composed):
         total = full(master.shape, value, dtype=master.dtype, device=master.device)
         return {"step": counter(master), "sum": total}
 
-    def _next(
-        self, p: RudaTensor, g: RudaTensor, state: State, group: Group
-    ) -> tuple[RudaTensor, State]:
-        p, g = decayed(p, g, group)
-        rate = group["lr"] / (1.0 + astype(state["step"], float64) * group["lr_decay"])
-        total = state["sum"] + g * g
-        p = p - g / (sqrt(total) + group["eps"]) * fit(rate, p)
-        return p, {"step": state["step"] + 1, "sum": total}
+    def _updated(self, p: RudaTensor, grad: RudaTensor, state: State, group: Group) -> None:
+        settings = (group["lr_decay"], group["eps"])
+        step_by_row("adagrad_step", p, grad, state, ["sum"], group, *settings)
 
 
-class Adadelta(Composed):
+class Adadelta(Optimizer):
     """``p -= lr * d`` with d = g * sqrt(u + eps) / sqrt(v + eps).
 
     v = rho * v + (1 - rho) * g² before, u = rho * u + (1 - rho) * d² after that; g is the gradient
@@ -160,14 +160,9 @@ class Adadelta(Composed):
         self._refuse_below_zero(settings, "eps", "weight_decay")
 
     def _initial(self, master: RudaTensor, group: Group) -> State:
-        return {"square_avg": zeros_beside(master), "acc_delta": zeros_beside(master)}
+        names = ("square_avg", "acc_delta")
+        return {"step": counter(master), **{name: zeros_beside(master) for name in names}}
 
-    def _next(
-        self, p: RudaTensor, g: RudaTensor, state: State, group: Group
-    ) -> tuple[RudaTensor, State]:
-        p, g = decayed(p, g, group)
-        rho, eps = group["rho"], group["eps"]
-        square = averaged(state["square_avg"], g * g, rho)
-        step = g * (sqrt(state["acc_delta"] + eps) / sqrt(square + eps))
-        moved = averaged(state["acc_delta"], step * step, rho)
-        return p - step * fit(group["lr"], p), {"square_avg": square, "acc_delta": moved}
+    def _updated(self, p: RudaTensor, grad: RudaTensor, state: State, group: Group) -> None:
+        settings = (group["rho"], group["eps"])
+        step_by_row("adadelta_step", p, grad, state, ["square_avg", "acc_delta"], group, *settings)

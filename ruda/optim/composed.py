@@ -1,14 +1,16 @@
-"""Optimizers whose step is written in operators, for formulas that a row of their own is not worth.
+"""Two ways to write a step: by a row of the operator table, or in operators.
 
-What is computed from scalars alone is float64, as in the rows.
+What is computed from scalars alone is float64 in both.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ruda.core.dtypes import compute_of
 from ruda.ops.cast import astype
+from ruda.ops.update_formulas import overwrite
 from ruda.optim.base import Group, Optimizer, State
 from ruda.tensor.tensor import RudaTensor
 
@@ -32,6 +34,22 @@ class Composed(Optimizer):
             target.assign(astype(value, target.dtype, copy=False))
 
 
+def step_by_row(
+    row: str,
+    p: RudaTensor,
+    grad: RudaTensor,
+    state: State,
+    names: Sequence[str],
+    group: Group,
+    *settings: Any,
+) -> None:
+    """Overwrite ``p``, the state of these ``names`` and the step count by ``row``."""
+    targets = (p, *(state[name] for name in names), state["step"])
+    values = (p, grad, *targets[1:], group["lr"], *settings, group["weight_decay"] or None)
+    decoupled = group.get("decoupled_weight_decay", False)
+    overwrite(row, targets, values, decoupled, group["maximize"])
+
+
 def _widened(tensor: RudaTensor) -> RudaTensor:
     return astype(tensor, compute_of(tensor.dtype), copy=False) if tensor.dtype.is_half else tensor
 
@@ -44,13 +62,3 @@ def fit(value: Any, like: RudaTensor) -> Any:
 def averaged(mean: RudaTensor, value: RudaTensor, beta: Any) -> RudaTensor:
     """``beta * mean + (1 - beta) * value``."""
     return mean + (value - mean) * fit(1.0 - beta, mean)
-
-
-def decayed(p: RudaTensor, g: RudaTensor, group: Group) -> tuple[RudaTensor, RudaTensor]:
-    """Parameter and gradient after weight decay: ``decoupled_weight_decay`` or in the gradient."""
-    decay = group["weight_decay"]
-    if not decay:
-        return p, g
-    if group.get("decoupled_weight_decay", False):
-        return p * fit(1.0 - group["lr"] * decay, p), g
-    return p, g + p * decay

@@ -6,18 +6,18 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ruda.core.dtypes import float64
-from ruda.ops.arith import pow, sqrt
+from ruda.ops.arith import pow
 from ruda.ops.cast import astype
-from ruda.ops.compare import greater
 from ruda.ops.create import ones
-from ruda.ops.select import clip, where
-from ruda.ops.update import overwrite
+from ruda.ops.update_formulas import overwrite
 from ruda.optim.base import Group, Optimizer, State, counter, zeros_beside
-from ruda.optim.composed import Composed, averaged, decayed, fit
+from ruda.optim.composed import step_by_row
 from ruda.tensor.tensor import RudaTensor
 
+_MOMENTS = ("exp_avg", "exp_avg_sq")
 
-class NAdam(Composed):
+
+class NAdam(Optimizer):
     """Adam that looks ahead as Nesterov does.
 
     With step t from 1, m_t = beta1 * (1 - 0.96^(t * momentum_decay) / 2) and M_t the product of all
@@ -64,26 +64,15 @@ class NAdam(Composed):
             "exp_avg_sq": zeros_beside(master),
         }
 
-    def _next(
-        self, p: RudaTensor, g: RudaTensor, state: State, group: Group
-    ) -> tuple[RudaTensor, State]:
-        p, g = decayed(p, g, group)
-        b1, b2 = group["betas"]
-        t = astype(state["step"] + 1, float64)
-        now, then = (
-            b1 * (1.0 - 0.5 * pow(0.96, at * group["momentum_decay"])) for at in (t, t + 1.0)
-        )
-        product = state["mu_product"] * now
-        mean = averaged(state["exp_avg"], g, b1)
-        square = averaged(state["exp_avg_sq"], g * g, b2)
-        root = sqrt(square / fit(1.0 - pow(b2, t), p)) + group["eps"]
-        share, ahead = (1.0 - now) / (1.0 - product), then / (1.0 - product * then)
-        step = (g * fit(group["lr"] * share, p) + mean * fit(group["lr"] * ahead, p)) / root
-        new = {"mu_product": product, "exp_avg": mean, "exp_avg_sq": square}
-        return p - step, {"step": state["step"] + 1, **new}
+    def _updated(self, p: RudaTensor, grad: RudaTensor, state: State, group: Group) -> None:
+        beta, fading = group["betas"][0], 0.96 ** group["momentum_decay"]
+        now = beta * (1.0 - 0.5 * pow(fading, astype(state["step"] + 1, float64)))
+        state["mu_product"].assign(state["mu_product"] * now)
+        settings = (state["mu_product"], *group["betas"], group["eps"], group["momentum_decay"])
+        step_by_row("nadam_step", p, grad, state, _MOMENTS, group, *settings)
 
 
-class RAdam(Composed):
+class RAdam(Optimizer):
     """Adam without its second moment until that can be trusted.
 
     With step t from 1: m = beta1 * m + (1 - beta1) * g, v = beta2 * v + (1 - beta2) * g²,
@@ -121,31 +110,11 @@ class RAdam(Composed):
         self._refuse_below_zero(settings, "eps", "weight_decay")
 
     def _initial(self, master: RudaTensor, group: Group) -> State:
-        return {
-            "step": counter(master),
-            "exp_avg": zeros_beside(master),
-            "exp_avg_sq": zeros_beside(master),
-        }
+        return {"step": counter(master), **{name: zeros_beside(master) for name in _MOMENTS}}
 
-    def _next(
-        self, p: RudaTensor, g: RudaTensor, state: State, group: Group
-    ) -> tuple[RudaTensor, State]:
-        p, g = decayed(p, g, group)
-        b1, b2 = group["betas"]
-        t = astype(state["step"] + 1, float64)
-        mean = averaged(state["exp_avg"], g, b1)
-        square = averaged(state["exp_avg_sq"], g * g, b2)
-        left = 1.0 - pow(b2, t)
-        limit = 2.0 / (1.0 - b2) - 1.0
-        length = limit - 2.0 * t * (1.0 - left) / left
-        # Below 5 the other branch is taken; the bound keeps the root real.
-        sure = clip(length, min=5.0)
-        scale = limit / ((limit - 4.0) * (limit - 2.0))
-        trust = sqrt((sure - 4.0) * (sure - 2.0) / sure * scale * left)
-        full = fit(trust, p) / (sqrt(square) + group["eps"])
-        step = mean * where(greater(length, 5.0), full, 1.0)
-        p = p - step * fit(group["lr"] / (1.0 - pow(b1, t)), p)
-        return p, {"step": state["step"] + 1, "exp_avg": mean, "exp_avg_sq": square}
+    def _updated(self, p: RudaTensor, grad: RudaTensor, state: State, group: Group) -> None:
+        settings = (*group["betas"], group["eps"])
+        step_by_row("radam_step", p, grad, state, _MOMENTS, group, *settings)
 
 
 class Adan(Optimizer):

@@ -11,7 +11,7 @@ from ruda.core.shapes import Shape
 from ruda.ops.matmul import matmul
 from ruda.ops.select import clip
 from ruda.ops.statistics import vector_norm
-from ruda.ops.update import overwrite
+from ruda.ops.update_formulas import overwrite
 from ruda.optim.base import Group, State, counter, zeros_beside
 from ruda.optim.composed import Composed, averaged, fit
 from ruda.tensor.tensor import RudaTensor

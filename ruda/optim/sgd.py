@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ruda.core.errors import ArgumentError
-from ruda.ops.update import overwrite
+from ruda.ops.update_formulas import overwrite
 from ruda.optim.base import Group, Optimizer, State, counter, zeros_beside
 from ruda.tensor.tensor import RudaTensor
 

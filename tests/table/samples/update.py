@@ -9,6 +9,7 @@ import numpy as np
 import ruda
 from ruda.core.errors import DTypeError, ShapeError
 from ruda.ops.update import adamw_step, momentum_step, sgd_step
+from ruda.ops.update_formulas import rmsprop_step
 from tests.table.sample import Bad, Sample
 
 _FLAGS = list(itertools.product((False, True), repeat=2))
@@ -46,6 +47,19 @@ SAMPLES = {
     ],
 }
 
+for _name, _alike, _settings in (
+    ("rmsprop_step", 3, (0.9, 1e-3)),
+    ("adagrad_step", 3, (0.1, 1e-3)),
+    ("adadelta_step", 4, (0.9, 1e-3)),
+    ("amsgrad_step", 5, (0.9, 0.99, 1e-3)),
+    ("nadam_step", 4, (0.6, 0.9, 0.99, 1e-3, 4e-3)),
+    ("radam_step", 4, (0.9, 0.99, 1e-3)),
+):
+    SAMPLES[_name] = [
+        Sample(((7,),) * _alike + (_counted(steps), _RATE, *_settings, decay), flags)
+        for flags, steps, decay in zip(_FLAGS, (0, 9, 2, 9), (0.1, 0.1, None, 0.1), strict=True)
+    ]
+
 
 def _float(*shape: int, dtype: str = "float32") -> ruda.Tensor:
     return ruda.ones(shape, dtype=dtype)
@@ -77,5 +91,10 @@ BAD = [
         lambda: adamw_step(*[_float(3)] * 4, _float(), 0.1, *_BETAS),
         DTypeError,
         "adamw_step: the step does not count",
+    ),
+    Bad(
+        lambda: rmsprop_step(*[_float(3)] * 2, _float(4), _count(), 0.1, 0.9, 1e-8, 0, True, False),
+        ShapeError,
+        "rmsprop_step: v does not fit",
     ),
 ]
