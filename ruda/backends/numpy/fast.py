@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ruda.backends.numpy.buffers import empty
-from ruda.backends.numpy.large import is_large
+from ruda.backends.numpy.large import is_large, multiply, product_tiles
 from ruda.backends.numpy.memory import Handle, handle_of
 from ruda.core.dtypes import DType
 from ruda.core.shapes import reshape_strides
@@ -33,10 +33,10 @@ def bind_matmul(plan: Any) -> Callable[..., Any] | None:
     if not x.dtype is y.dtype is plan.operand is plan.out.dtype or x.dtype.is_half:
         return None
     rows = math.prod(x.shape[:-1])
-    if rows and x.ndim > 2 and y.ndim == 2:
-        flat = (rows, x.shape[-1])
-        if reshape_strides(x.shape, x.strides, flat) is not None:
-            return _bind_rows(plan.out, flat)
+    flat = (rows, x.shape[-1])
+    foldable = y.ndim == 2 and reshape_strides(x.shape, x.strides, flat) is not None
+    if rows and foldable and (x.ndim > 2 or len(product_tiles(*flat, y.shape[1])[1]) > 1):
+        return _bind_rows(plan.out, flat)
     return _bind_into(plan.out) if is_large(plan) else _multiply
 
 
@@ -54,33 +54,35 @@ def _bind_into(out: Spec) -> Callable[..., Any]:
 
 
 def _bind_rows(out: Spec, flat: tuple[int, int]) -> Callable[..., Any]:
+    """The product of ``flat`` rows, all at once, with a matrix."""
     shape, dtype, n = out.shape, out.dtype.numpy, out.shape[-1]
+    axis, parts = product_tiles(*flat, n)
 
     def run(hx: Any, hy: Any) -> Any:
         array = empty(shape, dtype)
-        np.matmul(hx.array.reshape(flat), hy.array, out=array.reshape(flat[0], n))
+        y = array.reshape(flat[0], n)
+        multiply(hx.array.reshape(flat), hy.array, y, None, axis, parts)
         return handle_of(array)
 
     return run
 
 
 def bind_linear(plan: Any) -> Callable[..., Any] | None:
-    """One BLAS call for all rows, and the bias added where its result lies."""
+    """One product of all rows, and the bias added where it lies."""
     x, w, b = plan.specs
     flat = (math.prod(x.shape[:-1]), x.shape[-1])
-    out, dtype = plan.out, x.dtype
-    if not dtype is w.dtype is out.dtype or dtype.is_half or dtype.is_integer:
+    dtype = x.dtype
+    if not dtype is w.dtype is plan.out.dtype or dtype.is_half or dtype.is_integer:
         return None
     if x.weak or not x.size or reshape_strides(x.shape, x.strides, flat) is None:
         return None
-    shape, kind, rows, biased = out.shape, dtype.numpy, (flat[0], out.shape[-1]), not b.weak
+    shape, kind, n, biased = plan.out.shape, dtype.numpy, plan.out.shape[-1], not b.weak
+    axis, parts = product_tiles(*flat, n)
 
     def run(hx: Any, hw: Any, hb: Any) -> Any:
         array = empty(shape, kind)
-        y = array.reshape(rows)
-        np.matmul(hx.array.reshape(flat), hw.array.T, out=y)
-        if biased:
-            y += hb.array
+        y, bias = array.reshape(flat[0], n), hb.array if biased else None
+        multiply(hx.array.reshape(flat), hw.array.T, y, bias, axis, parts)
         return handle_of(array)
 
     return run

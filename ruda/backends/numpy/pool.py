@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from itertools import pairwise
+from collections.abc import Callable
+from ctypes import c_int
+from itertools import pairwise, product
 from queue import SimpleQueue
 from typing import Any
 
@@ -109,53 +109,55 @@ def _forget_threads() -> None:
 
 
 class _Blas:
-    """The number of threads of NumPy's BLAS: one while anybody is inside ``single``."""
+    """As a context: NumPy's BLAS runs on one thread while anybody is inside.
+
+    Where threadpoolctl, which finds the library, is absent or finds another one than OpenBLAS,
+    nothing changes. The library's functions are called directly: threadpoolctl lets none but the
+    first thread set the number.
+    """
 
     def __init__(self) -> None:
-        self.library: Any = None
-        self.searched = False
+        self.lock = threading.Lock()
         self.inside = 0
         self.before = 1
-        self.lock = threading.Lock()
+        self.functions: tuple[Any, Any] | None = None
+        self.searched = False
 
-    @contextmanager
-    def single(self) -> Iterator[None]:
-        """One BLAS thread inside; where threadpoolctl or its library is absent, as many as ever."""
-        self._enter()
-        try:
-            yield
-        finally:
-            self._leave()
-
-    def _enter(self) -> None:
+    def __enter__(self) -> None:
         with self.lock:
             if not self.searched:
-                self.library, self.searched = _find_blas(), True
+                self.functions, self.searched = _blas_threads(), True
             self.inside += 1
-            if self.inside == 1 and self.library is not None:
-                self.before = self.library.get_num_threads()
-                self.library.set_num_threads(1)
+            if self.inside == 1 and self.functions is not None:
+                get, put = self.functions
+                self.before = get()
+                put(1)
 
-    def _leave(self) -> None:
+    def __exit__(self, *_: object) -> None:
         with self.lock:
             self.inside -= 1
-            if self.inside == 0 and self.library is not None:
-                self.library.set_num_threads(self.before)
+            if self.inside == 0 and self.functions is not None:
+                self.functions[1](self.before)
 
 
-def _find_blas() -> Any:
+def _blas_threads() -> tuple[Any, Any] | None:
+    """The functions that read and set the number of threads of the BLAS that NumPy calls."""
     try:
         from threadpoolctl import ThreadpoolController
     except ImportError:
         return None
     for library in ThreadpoolController().lib_controllers:
         # SciPy brings a second copy; only NumPy's serves np.matmul.
-        if library.user_api == "blas" and "numpy" in library.filepath:
-            return library
+        if library.internal_api == "openblas" and "numpy" in library.filepath:
+            for affixes in product(("", "scipy_"), ("", "64_", "_64")):
+                name = "openblas_{}_num_threads".join(affixes)
+                found = [getattr(library.dynlib, name.format(f), None) for f in ("get", "set")]
+                if None not in found:
+                    found[0].restype, found[1].argtypes = c_int, [c_int]
+                    return found[0], found[1]
     return None
 
 
 BLAS = _Blas()
-single_blas = BLAS.single
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_threads)

@@ -17,7 +17,7 @@ from ruda.backends.numpy.kernels.compiler import Kernel, kernel
 from ruda.backends.numpy.kernels.maths import exp
 from ruda.backends.numpy.kernels.sums import dot, top, total
 from ruda.backends.numpy.memory import handle_of
-from ruda.backends.numpy.pool import POOL, single_blas
+from ruda.backends.numpy.pool import BLAS, POOL
 from ruda.core.spec import is_absent
 
 _F = np.float32
@@ -182,7 +182,7 @@ def _bind_forward(plan: Any, shape: _Shape) -> Callable[..., Any]:
                 np.matmul(s, v[batch, heads], out=y[batch, heads, :, rows])
                 level[batch, heads, :, rows] = own
 
-        with single_blas():
+        with BLAS:
             POOL.run(task, len(tasks))
         return handle_of(out), handle_of(lse)
 
@@ -216,7 +216,7 @@ def _bind_backward(plan: Any, shape: _Shape) -> Callable[..., Any]:
                 for target, left, right in pairs:
                     _add_heads(target[batch, heads], left, right[place], rows.start == 0)
 
-        with single_blas():
+        with BLAS:
             POOL.run(task, len(tasks))
         return *(handle_of(x) for x in outs), handle_of(np.zeros(0, dtype))
 

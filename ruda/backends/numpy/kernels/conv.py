@@ -13,12 +13,12 @@ import numpy as np
 
 from ruda.backends.numpy.buffers import empty
 from ruda.backends.numpy.memory import handle_of
-from ruda.backends.numpy.pool import POOL, single_blas
+from ruda.backends.numpy.pool import BLAS, POOL
 from ruda.ops.reference.conv import channels_first, flipped, matrices, tiles
 from ruda.ops.reference.windows import pad_spatial, volume, windows_view
 
 # Columns of one tile: they are written once and read once, so they should stay in the cache.
-_TILE_BYTES = 1 << 20
+_TILE_BYTES = 1 << 21
 
 
 class _Columns:
@@ -52,7 +52,7 @@ def _forward(x: Any, w: Any, shape: Any, settings: Any) -> Any:
         part = channels_first(out[columns.tiles[i]])
         part[...] = np.matmul(kernels, columns(i)).reshape(part.shape)
 
-    with single_blas():
+    with BLAS:
         POOL.run(task, len(columns.tiles))
     return out
 
@@ -67,7 +67,7 @@ def _weight_backward(g: Any, x: Any, shape: Any, settings: Any) -> Any:
         gradient = matrices(channels_first(g[columns.tiles[i]]), groups)
         np.matmul(gradient, columns(i).swapaxes(1, 2), out=partial[i])
 
-    with single_blas():
+    with BLAS:
         POOL.run(task, len(columns.tiles))
     return partial.sum(axis=0).reshape(shape)
 
