@@ -122,15 +122,14 @@ class NumpyClient:
         """Run ``plan`` so that its outputs overwrite ``targets``, which may be operands."""
         for target, spec in zip(targets, plan.out, strict=True):
             _check_writeable(target.array, spec)
-        if any(spec.dtype.is_half for spec in plan.out):
+        write = getattr(plan.run, "in_place", None)
+        if write is None:
             # Half types compute in float32: there is no memory of theirs to compute in.
             for target, result in zip(targets, plan.run(*handles), strict=True):
                 np.copyto(target.array, result.array)
             return
-        wanted = zip(handles, plan.specs, plan.op.dtype_of_operands(plan), strict=True)
-        arrays = [h if s.weak else _as_computed(h.array, dtype) for h, s, dtype in wanted]
-        write = getattr(plan.run, "in_place", plan.op.numpy.in_place)
-        write([t.array for t in targets], *arrays, *plan.attrs)
+        values = [h if s.weak else h.array for h, s in zip(handles, plan.specs, strict=True)]
+        write([t.array for t in targets], *values, *plan.attrs)
 
     def base(self, handle: Any) -> Spec:
         """The spec of the array of a base handle."""
@@ -163,11 +162,6 @@ class NumpyClient:
 def make(device: Device) -> NumpyClient:
     """The client of the CPU."""
     return NumpyClient(device)
-
-
-def _as_computed(array: Any, dtype: Any) -> Any:
-    """``array`` in the type that arithmetic on ``dtype`` is done in; as it is for None."""
-    return array if dtype is None else array.astype(compute_of(dtype).numpy, copy=False)
 
 
 def _check_writeable(array: Any, spec: Spec) -> None:
@@ -308,7 +302,24 @@ def _bind_general(plan: Any) -> Callable[..., Any]:
             return tuple(_settle(op, r, o, arrays) for r, o in zip(result, out, strict=True))
         return _settle(op, result, out, arrays)
 
+    if several and hasattr(reference, "in_place") and not any(o.dtype.is_half for o in out):
+        run.in_place = _cast_first(reference.in_place, casts)  # type: ignore[attr-defined]
     return run
+
+
+def _cast_first(write: Callable[..., None], casts: Sequence[Any]) -> Callable[..., None]:
+    """``write(outs, *values, *attrs)`` with the values in the dtypes that it computes in."""
+    wanted = [(i, cast) for i, cast in enumerate(casts) if cast is not None]
+
+    def in_place(outs: Sequence[Any], *values: Any) -> None:
+        given = list(values)
+        for i, cast in wanted:
+            value = given[i]
+            if value.__class__ is np.ndarray and value.dtype != cast:
+                given[i] = value.astype(cast)
+        write(outs, *given)
+
+    return in_place
 
 
 def _found(client: NumpyClient, result: Any) -> tuple[Any, Any]:

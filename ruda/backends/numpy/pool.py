@@ -11,6 +11,7 @@ import os
 import threading
 from collections.abc import Callable
 from ctypes import c_int
+from functools import cache
 from itertools import pairwise, product
 from queue import SimpleQueue
 from typing import Any
@@ -63,7 +64,7 @@ class Pool:
     @property
     def threads(self) -> int:
         """How many threads a job can have, the caller among them: one for each usable core."""
-        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else _cores()
+        return _cores()
 
     def run(self, function: Callable[[int], object], count: int) -> None:
         """Call ``function(i)`` for each i below ``count``; raises the first error of a call."""
@@ -95,7 +96,10 @@ class Pool:
             self.jobs.get().work()
 
 
+@cache
 def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
