@@ -58,6 +58,7 @@ EXTRAS = {
     "threadpoolctl": CPU,
     "scipy": CPU,
     "cupy": CUDA,
+    "cupy_backends": CUDA,
     "cupyx": CUDA,
     "cuda": CUDA,
     "nvmath": CUDA,

@@ -11,16 +11,21 @@ if TYPE_CHECKING:
     from ruda.core.contracts import Client
     from ruda.core.devices import Device
 
-_MODULES = {"cpu": "ruda.backends.numpy.client", "null": "ruda.backends.null"}
+_MODULES = {
+    "cpu": "ruda.backends.numpy.client",
+    "cuda": "ruda.backends.cuda.client",
+    "null": "ruda.backends.null",
+}
 
 
 def make_client(device: Device) -> Client:
     """The client of ``device``, importing its backend; raises ``DeviceError`` if there is none."""
-    if device.kind == "cuda":
-        hint = 'device="cpu"'
-        raise DeviceError(
-            "device", "the CUDA backend is not part of this version", device, hint=hint
-        )
     if device.kind == "cpu" and device.index != 0:
         raise DeviceError("device", "there is one CPU device", device, '"cpu"')
-    return importlib.import_module(_MODULES[device.kind]).make(device)  # type: ignore[no-any-return]
+    try:
+        module = importlib.import_module(_MODULES[device.kind])
+    except ImportError as error:
+        hint = "pip install ruda[cuda13]"
+        what = f"the CUDA backend needs {error.name}, which is not installed"
+        raise DeviceError("device", what, device, hint=hint) from error
+    return module.make(device)  # type: ignore[no-any-return]

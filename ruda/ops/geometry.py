@@ -19,7 +19,8 @@ def view_offset(plan: Any, values: Sequence[Any]) -> int:
         return 0
     reach = [s * (n - 1) for n, s in zip(spec.shape, spec.strides, strict=True)]
     before = -sum(r for r in reach if r < 0)
-    memory = np.empty(before + sum(r for r in reach if r > 0) + 1, spec.dtype.numpy)
+    # Raw bytes of the right size: NumPy does not stride over every dtype of ml_dtypes.
+    memory = np.empty(before + sum(r for r in reach if r > 0) + 1, f"V{spec.dtype.itemsize}")
     size = memory.itemsize
     steps = tuple(s * size for s in spec.strides)
     probe = np.lib.stride_tricks.as_strided(memory[before:], spec.shape, steps)

@@ -1,0 +1,80 @@
+"""Compiled kernels on disk, by content: ``<user cache>/ruda/<arch>/<name>-<16 hex>.cubin``.
+
+The key is the whole truth: source, headers, options, architecture, compiler version. A file is
+written beside its place and renamed, so concurrent processes see a whole file or none; one that is
+damaged or foreign is compiled again. The ``.json`` beside it says where it came from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+import time
+from pathlib import Path
+
+from ruda.backends.cuda import compiler
+from ruda.core import config
+
+_ELF = b"\x7fELF"
+
+
+def folder(arch: str) -> Path:
+    """Where the kernels of ``arch`` are kept: ``RUDA_CACHE``, else the user's cache folder."""
+    base = config.value("RUDA_CACHE")
+    home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return (Path(base) if base else Path(home) / "ruda") / arch
+
+
+def key_of(source: str, arch: str) -> str:
+    """The first 16 hex digits of the hash of everything that the machine code depends on."""
+    parts = [source, arch, str(compiler.version()), *compiler.OPTIONS]
+    for name, text in sorted(compiler.headers_of(source).items()):
+        parts += [name, text]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+
+def cubin(source: str, name: str, arch: str) -> bytes:
+    """The machine code of ``source``, from the cache or compiled now and kept."""
+    key = key_of(source, arch)
+    path = folder(arch) / f"{name[:80]}-{key}.cubin"
+    found = _read(path)
+    if found is not None:
+        return found
+    start = time.perf_counter()
+    code, log = compiler.compile_cubin(source, name, arch)
+    facts = {
+        "name": name,
+        "arch": arch,
+        "key": key,
+        "nvrtc": compiler.version(),
+        "seconds": round(time.perf_counter() - start, 3),
+        "ptxas": log,
+    }
+    _write(path, hashlib.sha256(code).digest() + code)
+    _write(path.with_suffix(".json"), json.dumps(facts, indent=1).encode())
+    return code
+
+
+def _read(path: Path) -> bytes | None:
+    """The code in ``path`` if the file is whole: its first 32 bytes are the hash of the rest."""
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return None
+    digest, code = data[:32], data[32:]
+    whole = code.startswith(_ELF) and hashlib.sha256(code).digest() == digest
+    return code if whole else None
+
+
+def _write(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".ruda-", suffix=".tmp")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise

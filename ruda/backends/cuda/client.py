@@ -1,0 +1,280 @@
+"""The CUDA client of one device: memory, one stream, and a kernel for each plan."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from cupy.cuda import ExternalStream, runtime
+
+from ruda.backends.cuda.blas import gemm
+from ruda.backends.cuda.launch import count_multiprocessors
+from ruda.backends.cuda.memory import Handle, Pool, ViewHandle, allocate, reach
+from ruda.backends.cuda.prim import map as maps
+from ruda.backends.cuda.prim import reduce
+from ruda.core.devices import Device
+from ruda.core.dtypes import Defaults, as_dtype
+from ruda.core.errors import DeviceError, DTypeError, ShapeError, StrategyError
+from ruda.core.mode import recording
+from ruda.core.spec import Spec, spec_of
+from ruda.ops.geometry import view_offset
+from ruda.tensor.tensor import wrap
+
+_ELEMENTWISE = ("unary", "binary", "ternary")
+_TO_HOST, _TO_DEVICE, _ON_DEVICE = 2, 1, 3
+
+
+class CudaClient:
+    """One GPU. All of its work is queued in one stream, in the order of the calls."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self.defaults = Defaults()
+        runtime.setDevice(device.index)
+        major, minor = (runtime.deviceGetAttribute(a, device.index) for a in (75, 76))
+        self.arch = f"sm_{major}{minor}" + ("a" if major >= 9 else "")
+        self.multiprocessors = count_multiprocessors(device.index)
+        self.stream = int(runtime.streamCreateWithFlags(1))
+        self.current = ExternalStream(self.stream)
+        self.pool = Pool(device.index)
+
+    def __repr__(self) -> str:
+        return f"CudaClient({self.device}, {self.arch})"
+
+    @functools.cached_property
+    def blas(self) -> int:
+        """The cuBLAS handle of this client's stream."""
+        return gemm.handle_of(self.device.index, self.stream)
+
+    def bind(self, plan: Any) -> Callable[..., Any]:
+        """The function from input handles to output handles for one plan."""
+        op = plan.op
+        if plan.shares:
+            return self._view(plan)
+        if op.kind in _ELEMENTWISE and op.expr is not None and not self._lacks(plan):
+            return self._map(plan, op.expr, plan.specs)
+        if op.kind in ("copy", "cast", "view"):
+            return self._copy(plan)
+        if op.kind == "transfer":
+            return self._transfer(plan)
+        if op.kind == "reduction":
+            return reduce.bind(self, plan, plan.attrs[0])
+        if op.kind == "create":
+            return self._create(plan)
+        if op.name == "matmul":
+            return gemm.bind(self, plan)
+        if op.body is not None:
+            return self._body(plan)
+        raise StrategyError(op.name, f"has no kernel on {self.device} yet", plan.specs)
+
+    def _lacks(self, plan: Any) -> bool:
+        """Whether the expression needs what map kernels do not pass: attributes, bits of halves."""
+        return bool(plan.op.attrs) or (plan.op.name == "nextafter" and plan.out.dtype.is_half)
+
+    def _map(self, plan: Any, expr: str, specs: tuple[Spec, ...]) -> Callable[..., Any]:
+        wanted = plan.op.dtype_of_operands(plan)
+        return maps.bind(self, plan, plan.op.name, expr, plan.op.args, specs, wanted)
+
+    def _copy(self, plan: Any) -> Callable[..., Any]:
+        """Copies, casts, and reshapes that strides cannot express."""
+        source = plan.specs[0]
+        # The elements in their own order: the output is dense, whatever shape it is shown in.
+        flat = spec_of(self, source.shape, plan.out.dtype)
+        run = maps.bind_into(self, flat, plan.op.name, "x", ("x",), (source,), (source.dtype,))
+
+        def launch(h: Any, *_: Any) -> Any:
+            out = allocate(self.pool, flat)
+            run(out.address, h)
+            return out
+
+        return launch
+
+    def _view(self, plan: Any) -> Callable[..., Any]:
+        size, out = plan.specs[0].dtype.itemsize, plan.out
+
+        def run(h: Any, *values: Any) -> Any:
+            root = h if h.root is None else h.root
+            return ViewHandle(h.address + view_offset(plan, values) * size, out, root)
+
+        return run
+
+    def _body(self, plan: Any) -> Callable[..., Any]:
+        """A fused row without a kernel: its body on this device."""
+        body, specs, attrs, several = plan.op.body, plan.specs, plan.attrs, plan.op.outs
+
+        def settled(tensor: Any, spec: Spec) -> Any:
+            if tensor.spec is not spec or tensor.handle.root is not None:
+                tensor = tensor.copy()
+            return tensor.handle
+
+        def run(*handles: Any) -> Any:
+            with recording(False):
+                operands = [
+                    h if s.weak or h is None else wrap(s, h)
+                    for s, h in zip(specs, handles, strict=True)
+                ]
+                out = body(*operands, *attrs)
+            if several:
+                return tuple(settled(t, s) for t, s in zip(out, plan.out, strict=True))
+            return settled(out, plan.out)
+
+        return run
+
+    def _create(self, plan: Any) -> Callable[..., Any]:
+        out = plan.out
+        if plan.op.name == "full":
+            wanted = (out.dtype,)
+            run = maps.bind_into(self, out, "full", "x", ("x",), plan.specs, wanted)
+
+            def fill(value: Any) -> Any:
+                result = allocate(self.pool, out)
+                run(result.address, value)
+                return result
+
+            return fill
+        reference, attrs = plan.op.numpy, plan.attrs
+        # A factory's values come from a rule, not from a tensor: the host makes and sends them.
+        return lambda *values: self._upload(np.asarray(reference(*values, *attrs), out.dtype.numpy))
+
+    def _transfer(self, plan: Any) -> Callable[..., Any]:
+        source = plan.specs[0]
+        if source.client is self:
+            return lambda h: plan.out.client.adopt(self.read(source, h))[1]
+        if source.client.device.kind != "cpu":
+            raise DeviceError("to", "no copy between these devices yet", source.client.device)
+        return lambda h: self._upload(np.ascontiguousarray(source.client.read(source, h)))
+
+    def _upload(self, array: Any) -> Any:
+        """A base handle with the values of a row-major ndarray."""
+        spec = spec_of(self, array.shape, as_dtype(array.dtype, "asarray"))
+        handle = allocate(self.pool, spec)
+        if array.nbytes:
+            runtime.memcpyAsync(
+                handle.address, array.ctypes.data, array.nbytes, _TO_DEVICE, self.stream
+            )
+            # The array is pageable and may be gone or changed once this returns.
+            runtime.streamSynchronize(self.stream)
+        return handle
+
+    def read(self, spec: Spec, handle: Any) -> Any:
+        """The values as a fresh ndarray, after the work that makes them."""
+        if not spec.contiguous:
+            dense = spec_of(self, spec.shape, spec.dtype)
+            run = maps.bind_into(self, dense, "read", "x", ("x",), (spec,), (spec.dtype,))
+            packed = allocate(self.pool, dense)
+            run(packed.address, handle)
+            handle = packed
+        out = np.empty(spec.shape, spec.dtype.numpy)
+        if out.nbytes:
+            runtime.memcpyAsync(out.ctypes.data, handle.address, out.nbytes, _TO_HOST, self.stream)
+        runtime.streamSynchronize(self.stream)
+        return out
+
+    def adopt(self, array: Any) -> tuple[Any, Any]:
+        """Row-major strides and a base handle with a copy of ``array``."""
+        dense = np.ascontiguousarray(array).reshape(array.shape)
+        if not dense.dtype.isnative:
+            dense = dense.astype(dense.dtype.newbyteorder("="))
+        handle = self._upload(dense)
+        return handle.spec.strides, handle
+
+    def view(self, handle: Any, spec: Spec, offset: int) -> Any:
+        """``handle`` shown as ``spec`` says, after checking that it stays inside the memory."""
+        if handle.__class__ is not Handle and handle.__class__ is not ViewHandle:
+            got = type(handle).__name__
+            raise DeviceError("RudaTensor", f"not memory of {self.device}", got, "a handle")
+        root = handle if handle.root is None else handle.root
+        if root.spec.dtype is not spec.dtype:
+            raise DTypeError("RudaTensor", "not the memory's dtype", spec.dtype, root.spec.dtype)
+        low, high = (handle.offset + offset + end for end in reach(spec))
+        if spec.size and (low < 0 or high > root.spec.size):
+            what = "the geometry leaves the memory"
+            raise ShapeError("RudaTensor", what, spec, f"{root.spec.size} elements")
+        if offset == 0 and handle.spec is spec:
+            return handle
+        return ViewHandle(handle.address + offset * spec.dtype.itemsize, spec, root)
+
+    def alias(self, handle: Any) -> Any:
+        """A view of all of ``handle``."""
+        root = handle if handle.root is None else handle.root
+        return ViewHandle(handle.address, handle.spec, root)
+
+    def write(self, spec: Spec, handle: Any, value_spec: Spec, value: Any) -> None:
+        """Overwrite what ``spec`` shows of ``handle`` with ``value``, broadcast."""
+        if not value_spec.weak and self._overlaps(spec, handle, value_spec, value):
+            value, value_spec = self._copied(value_spec, value)
+        self._writer(spec, value_spec)(handle.address, value)
+
+    @functools.lru_cache(maxsize=4096)  # noqa: B019  (a client lives as long as the process)
+    def _writer(self, spec: Spec, value: Spec) -> Callable[..., None]:
+        return maps.bind_into(self, spec, "copy", "x", ("x",), (value,), (spec.dtype,))
+
+    def _overlaps(self, spec: Spec, handle: Any, other_spec: Spec, other: Any) -> bool:
+        """Whether two pieces of one allocation may touch, unless they are the same in order."""
+        if (handle.root or handle) is not (other.root or other):
+            return False
+        if handle.address == other.address and spec is other_spec:
+            return False
+        (low, high), (start, stop) = self._bounds(spec, handle), self._bounds(other_spec, other)
+        return low < stop and start < high
+
+    def _bounds(self, spec: Spec, handle: Any) -> tuple[int, int]:
+        before, after = reach(spec)
+        size = spec.dtype.itemsize
+        return handle.address + before * size, handle.address + after * size
+
+    def _copied(self, spec: Spec, handle: Any) -> tuple[Any, Spec]:
+        dense = spec_of(self, spec.shape, spec.dtype)
+        out = allocate(self.pool, dense)
+        self._writer(dense, spec)(out.address, handle)
+        return out, dense
+
+    def update(self, plan: Any, handles: Sequence[Any]) -> None:
+        """Run ``plan`` and put the result where its first operand is."""
+        self.write(plan.specs[0], handles[0], plan.out, plan.run(*handles))
+
+    def update_all(self, plan: Any, handles: Sequence[Any], targets: Sequence[Any]) -> None:
+        """Run ``plan`` and put its outputs where ``targets`` are."""
+        for target, spec, result in zip(targets, plan.out, plan.run(*handles), strict=True):
+            self.write(target.spec, target, spec, result)
+
+    def base(self, handle: Any) -> Spec:
+        """The spec of all the memory of a base handle."""
+        return handle.spec  # type: ignore[no-any-return]
+
+    def extent(self, handle: Any) -> tuple[int, int]:
+        """The addresses between which the elements of ``handle`` lie, the end excluded."""
+        return self._bounds(handle.spec, handle)
+
+    def writes(self, changes: Sequence[tuple[Any, Any, int]]) -> list[tuple[Any, ...]]:
+        """The calls that store each value and count its target's version up."""
+        calls: list[tuple[Any, ...]] = []
+        for target, value, count in changes:
+            calls.append((self.write, target.spec, target, value.spec, value))
+            calls.append((setattr, target, "version", target.version + count))
+        return calls
+
+    def address(self, handle: Any) -> int:
+        """Where the first element lies in the device's memory, in bytes."""
+        return handle.address  # type: ignore[no-any-return]
+
+    def fill_zero(self, address: int, nbytes: int) -> None:
+        """Zero bytes, queued."""
+        runtime.memsetAsync(address, 0, nbytes, self.stream)
+
+    def synchronize(self) -> None:
+        """Wait for all queued work."""
+        runtime.streamSynchronize(self.stream)
+
+
+def make(device: Device) -> CudaClient:
+    """The client of ``device``; raises ``DeviceError`` when the machine has no such GPU."""
+    try:
+        count = runtime.getDeviceCount()
+    except runtime.CUDARuntimeError as error:
+        raise DeviceError("device", f"no usable GPU ({error})", device, hint='"cpu"') from None
+    if device.index >= count:
+        raise DeviceError("device", "no such GPU", device, f"cuda:0 to cuda:{count - 1}")
+    return CudaClient(device)

@@ -1,0 +1,1 @@
+"""Kernels of the primitive kinds: maps, reductions, copies, factories."""

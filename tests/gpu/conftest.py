@@ -1,0 +1,73 @@
+"""The GPU lane: everything here is marked `gpu`, and skipped where there is no usable GPU."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ruda
+from ruda.core.devices import client
+from ruda.core.errors import DeviceError
+
+ROOT = Path(__file__).parents[2]
+RECORD = ROOT / "tests" / "gpu_record.json"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "tests/gpu/" in str(item.path):
+            item.add_marker(pytest.mark.gpu)
+
+
+@pytest.fixture(scope="session")
+def device() -> str:
+    """The name of a usable GPU."""
+    try:
+        return str(client("cuda").device)
+    except DeviceError as error:
+        pytest.skip(f"no usable GPU: {error}")
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    """Random numbers of one test."""
+    return np.random.default_rng(0)
+
+
+def sources() -> str:
+    """The hash of all sources of ruda and its tests: 16 hex digits."""
+    listed = subprocess.run(
+        ["git", "ls-files", "ruda", "tests"], cwd=ROOT, capture_output=True, text=True, check=False
+    ).stdout.split()
+    if not listed:
+        listed = [
+            str(path.relative_to(ROOT))
+            for folder in ("ruda", "tests")
+            for path in (ROOT / folder).rglob("*")
+        ]
+    digest = hashlib.sha256()
+    for name in sorted(n for n in listed if n.endswith((".py", ".cu", ".cuh"))):
+        digest.update(name.encode())
+        digest.update((ROOT / name).read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """With RUDA_GPU_RECORD set, write down what passed on which device and sources."""
+    if not os.environ.get("RUDA_GPU_RECORD"):
+        return
+    counts = {k: len(terminalreporter.stats.get(k, ())) for k in ("passed", "failed", "skipped")}
+    counts["failed"] += len(terminalreporter.stats.get("error", ()))
+    from cupy.cuda import runtime
+
+    name = runtime.getDeviceProperties(0)["name"].decode()
+    record = {"sources": sources(), "device": name, **counts}
+    RECORD.write_text(json.dumps(record) + "\n")
+    assert ruda is not None

@@ -1,0 +1,47 @@
+"""Every row that has a kernel, on the GPU, against its reference in float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ruda
+from ruda.core.errors import StrategyError
+from ruda.testing import assert_close
+from tests.table.cases import Case, invoke, length, parametrize, reference, typed, uncancelled
+from tests.table.test_forward import assert_same_bits
+
+# Rows that take their device as an attribute, or move between devices, have tests of their own.
+OTHERWISE = ("create", "random", "transfer", "dynamic")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    parametrize(metafunc, typed)
+
+
+def test_forward(case: Case, rng: np.random.Generator, device: str) -> None:
+    if case.op.kind in OTHERWISE:
+        pytest.skip(f"{case.op.kind} rows are tested elsewhere")
+    values = case.operands(rng)
+    expected = reference(case, values)
+    outputs = on_device(case, values, device)
+    assert len(outputs) == len(expected)
+    for got, want in zip(outputs, expected, strict=True):
+        assert got.device == device
+        if case.op.exact:
+            assert_same_bits(got.numpy(), want.astype(got.dtype.numpy))
+        else:
+            terms = {"length": length(values, outputs), "scale": uncancelled(case, values, got)}
+            assert_close(got.to("cpu"), want, **terms, name=case.op.name)
+
+
+def on_device(case: Case, values: list[Any], device: str) -> list[ruda.Tensor]:
+    """The outputs of a case on the GPU; skips a row that has no kernel yet."""
+    moved = [ruda.asarray(v, device=device) if isinstance(v, np.ndarray) else v for v in values]
+    try:
+        result = invoke(case.op, moved, case.sample.attrs)
+    except StrategyError as error:
+        pytest.skip(str(error))
+    return list(result) if isinstance(result, tuple | list) else [result]
