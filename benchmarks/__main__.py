@@ -14,7 +14,7 @@ import benchmarks
 from benchmarks import ROWS, Row
 from benchmarks.timing import merge
 
-RESULTS = Path(__file__).parent / "results.jsonl"
+RESULTS = Path(__file__).parent / "results"
 
 # Where a row says nothing of its device, it ran on this.
 HOST = f"{platform.machine()}, {os.cpu_count()} cores"
@@ -42,6 +42,11 @@ def chosen(names: list[str]) -> list[Row]:
     return sorted(rows, key=order)
 
 
+def machine(row: Row) -> str:
+    """What a row runs on, which names its file of results: rows P run on the CPU."""
+    return "cpu" if row.name.startswith("P") else "gpu"
+
+
 def matches(name: str, row: Row) -> bool:
     return name in (row.name, row.name[0])
 
@@ -49,7 +54,7 @@ def matches(name: str, row: Row) -> bool:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("rows", nargs="*", help="rows (P9) or families (P); none lists them all")
-    parser.add_argument("--save", action="store_true", help=f"merge the lines into {RESULTS.name}")
+    parser.add_argument("--save", action="store_true", help="merge the lines into results/")
     options = parser.parse_args()
     load_rows()
     if not options.rows:
@@ -60,7 +65,7 @@ def main() -> None:
         for entry in lines:
             print(json.dumps(entry), flush=True)
         if options.save:
-            merge(RESULTS, lines)
+            merge(RESULTS / f"{machine(row)}.jsonl", lines)
 
 
 if __name__ == "__main__":

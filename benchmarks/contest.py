@@ -19,7 +19,7 @@ from benchmarks.timing import Timing, seconds_per_call, summary
 
 # The peer is PyTorch with the threads it takes by default.
 CONTESTANTS = {
-    "ruda": {"library": "ruda", "RUDA_CPU_KERNELS": "on"},
+    "ruda": {"library": "ruda", "RUDA_CPU_KERNELS": "auto"},
     "numpy_only": {"library": "ruda", "RUDA_CPU_KERNELS": "off"},
     "TE": {"library": "torch"},
 }
@@ -106,7 +106,7 @@ def _has_torch() -> bool:
 
 def serve(work: str, library: str) -> None:
     """Make `work` ready, say its error, then answer each number of calls with seconds per call."""
-    from benchmarks.networks import WORKS  # torch and ruda stay out of the controller
+    from benchmarks.works.networks import WORKS  # torch and ruda stay out of the controller
 
     ready = WORKS[work](library)
     print(json.dumps(ready.error), flush=True)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.works import WORKS, Work, host, load, normal, ratio
+from benchmarks.works.single import WORKS, Work, host, load, normal, ratio
 
 VOCABULARY = 96
 
@@ -40,7 +40,7 @@ def gpt(library: str) -> Work:
         return example().GPT(VOCABULARY, example().Shape())
 
     def peer(lib: SimpleNamespace) -> Any:
-        from benchmarks.peer import GPT
+        from benchmarks.works.peer import GPT
 
         return GPT(VOCABULARY, **vars(example().Shape()))
 
@@ -98,7 +98,7 @@ def doubled(model: Any) -> Any:
 def example() -> ModuleType:
     """The module `examples/gpt.py`."""
     if "gpt" not in sys.modules:
-        path = Path(__file__).parents[1] / "examples" / "gpt.py"
+        path = Path(__file__).parents[2] / "examples" / "gpt.py"
         spec = importlib.util.spec_from_file_location("gpt", path)
         assert spec is not None and spec.loader is not None
         sys.modules["gpt"] = importlib.util.module_from_spec(spec)

@@ -1,0 +1,1 @@
+"""What the CPU rows time, in processes of their own: nothing here is imported with the rows."""
