@@ -6,7 +6,7 @@ keeps working for people who have never heard of ruda's names.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 
 class RudaError(Exception):
@@ -25,6 +25,12 @@ class RudaError(Exception):
         self.got = got
         self.expected = expected
         self.hint = hint
+
+    def renamed(self, op: str) -> Self:
+        """This error in the name of ``op``, the function that a user called."""
+        self.op = op
+        self.args = (op, *self.args[1:])
+        return self
 
     def __str__(self) -> str:
         parts = [f"{self.op}: {self.what}."]

@@ -10,8 +10,8 @@ from ruda.core.dtypes import as_dtype
 from ruda.core.errors import ArgumentError, DTypeError, RudaError, ShapeError
 from ruda.core.mode import no_grad, state_changed
 from ruda.nn.hooks import BackwardTap
-from ruda.nn.parameter import is_parameter, mark
 from ruda.ops.create import asarray
+from ruda.tensor.marks import is_parameter, mark
 from ruda.tensor.tensor import RudaTensor
 
 Hook = Callable[..., Any]

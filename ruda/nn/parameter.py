@@ -1,28 +1,12 @@
-"""What makes a tensor a parameter: a mark, not a class, since there is one tensor class."""
+"""``Parameter``, which marks a tensor as one that modules register."""
 
 from __future__ import annotations
 
-import weakref
 from typing import Any
 
 from ruda.core.errors import DTypeError
+from ruda.tensor.marks import is_parameter, mark
 from ruda.tensor.tensor import RudaTensor
-
-# By id, because comparing tensors is elementwise; the reference tells when an id is free again.
-_marked: dict[int, weakref.ref[RudaTensor]] = {}
-
-
-def mark(tensor: RudaTensor) -> RudaTensor:
-    """Note that ``tensor`` is a parameter; returns it."""
-    key = id(tensor)
-    _marked[key] = weakref.ref(tensor, lambda _: _marked.pop(key, None))
-    return tensor
-
-
-def is_parameter(value: Any) -> bool:
-    """Whether ``value`` is a tensor marked as a parameter."""
-    reference = _marked.get(id(value))
-    return reference is not None and reference() is value
 
 
 class _ParameterType(type):

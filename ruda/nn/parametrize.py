@@ -15,12 +15,13 @@ from ruda.core.mode import no_grad
 from ruda.core.shapes import normalize_axis
 from ruda.nn.containers import ModuleDict
 from ruda.nn.module import Module
-from ruda.nn.parameter import Parameter, is_parameter
+from ruda.nn.parameter import Parameter
 from ruda.ops.arith import maximum
 from ruda.ops.matmul import matmul, vecdot
 from ruda.ops.movement import matrix_transpose, moveaxis, reshape
 from ruda.ops.random import normal
 from ruda.ops.statistics import vector_norm
+from ruda.tensor.marks import is_parameter
 from ruda.tensor.tensor import RudaTensor
 
 Function = Callable[..., RudaTensor]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ruda.core.errors import ArgumentError, DTypeError, ShapeError
+from ruda.core.errors import ArgumentError, DTypeError, IndexRangeError, ShapeError
 from ruda.core.shapes import Shape, broadcast_shapes, normalize_axis
 from ruda.core.shapes import index as integer
 from ruda.ops.create import asarray, zeros
@@ -43,7 +43,14 @@ def take(x: RudaTensor, indices: Any, /, *, axis: int | None = None) -> RudaTens
         if x.spec.ndim != 1:
             raise ShapeError("take", "needs an axis", x.spec, hint="axis=0")
         axis = 0
-    return INDEX.get(x, _places("take", indices, x), (_axis("take", x, axis),))
+    return _read("take", INDEX, x, _places("take", indices, x), _axis("take", x, axis))
+
+
+def _read(op: str, rows: Family, x: RudaTensor, places: RudaTensor, axis: int) -> RudaTensor:
+    try:
+        return rows.get(x, places, (axis,))
+    except IndexRangeError as error:
+        raise error.renamed(op) from None
 
 
 def take_along_axis(x: RudaTensor, indices: RudaTensor, /, *, axis: int = -1) -> RudaTensor:
@@ -80,7 +87,7 @@ def gather(x: RudaTensor, index: RudaTensor, /, *, axis: int) -> RudaTensor:
     place, places = _axis("gather", x, axis), _places("gather", index, x)
     if places.spec.ndim != x.spec.ndim:
         raise ShapeError("gather", "the ranks differ", places.spec.shape, f"{x.spec.ndim} axes")
-    return ALONG.get(x, places, (place,))
+    return _read("gather", ALONG, x, places, place)
 
 
 def scatter(
@@ -104,12 +111,15 @@ def scatter(
 def _write(
     op: str, rows: Family, x: RudaTensor, value: Any, index: RudaTensor, axes: Shape, mode: str
 ) -> RudaTensor:
-    if mode in ("min", "max"):
-        return rows.extreme(x, value, index, axes, mode)
-    found = {"set": rows.put, "add": rows.add, "mul": rows.multiply}.get(mode)
-    if found is None:
+    plain = {"set": rows.put, "add": rows.add, "mul": rows.multiply}
+    if mode not in (*plain, "min", "max"):
         raise ArgumentError(op, "unknown mode", repr(mode), "set, add, mul, min or max")
-    return found(x, value, index, axes)
+    try:
+        if mode in plain:
+            return plain[mode](x, value, index, axes)
+        return rows.extreme(x, value, index, axes, mode)
+    except IndexRangeError as error:
+        raise error.renamed(op) from None
 
 
 def index_add(x: RudaTensor, index: RudaTensor, src: Any, /, *, axis: int = 0) -> RudaTensor:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ruda.core.dtypes import int64
-from ruda.core.errors import DTypeError
+from ruda.core.errors import DTypeError, IndexRangeError
 from ruda.core.mode import MODE
 from ruda.core.shapes import Shape, broadcast_shapes
 from ruda.core.spec import Spec, weak_spec
@@ -55,13 +55,20 @@ def getitem(x: RudaTensor, key: Any, /) -> RudaTensor:
     elif cls in _SELECTORS:
         found = _alone("getitem", x, key)
         if found is not None:
-            return _index(x, found[1], found[0])
+            return _read(x, found[1], found[0])
     entries = key if cls is tuple else (key,)
     basic = read_basic("getitem", x.spec.shape, entries)
     if basic is not None:
         return _basic_view(x, *basic)
     base, axes, places = _advanced("getitem", x, [entry_of("getitem", x, e) for e in entries])
-    return _index(base, places, axes)
+    return _read(base, places, axes)
+
+
+def _read(x: RudaTensor, places: RudaTensor, axes: Shape) -> RudaTensor:
+    try:
+        return _index(x, places, axes)
+    except IndexRangeError as error:
+        raise error.renamed("getitem") from None
 
 
 def setitem(x: RudaTensor, key: Any, value: Any, /) -> None:
@@ -85,7 +92,10 @@ def setitem(x: RudaTensor, key: Any, value: Any, /) -> None:
         found = _alone("setitem", x, items[0]) if len(items) == 1 else None
         base, axes, places = _advanced("setitem", x, items) if found is None else (x, *found)
         rank = len(INDEX.shown(None, base.spec, places.spec, axes))
-        update(base, _PUT, _trimmed(value, rank), places, (axes,))
+        try:
+            update(base, _PUT, _trimmed(value, rank), places, (axes,))
+        except IndexRangeError as error:
+            raise error.renamed("setitem") from None
 
 
 def _shown(

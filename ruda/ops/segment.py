@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ruda.core.dtypes import DType, iinfo
-from ruda.core.errors import DTypeError, ShapeError
+from ruda.core.errors import DTypeError, IndexRangeError, ShapeError
 from ruda.core.shapes import Shape, index
 from ruda.ops.arith import divide, maximum
 from ruda.ops.create import full, ones
@@ -40,7 +40,10 @@ def segment_sum(
     [4.0, 0.0, 2.0]
     """
     shape = _shape("segment_sum", x, segment_ids, num_segments)
-    return index_adjoint(x, segment_ids, shape, (0,))
+    try:
+        return index_adjoint(x, segment_ids, shape, (0,))
+    except IndexRangeError as error:
+        raise error.renamed("segment_sum") from None
 
 
 @composite
@@ -58,7 +61,10 @@ def segment_mean(
 def _extreme(op: str, x: RudaTensor, ids: RudaTensor, count: Any, mode: str) -> RudaTensor:
     shape = _shape(op, x, ids, count)
     base = full(shape, _neutral(x.dtype, mode), dtype=x.dtype, device=x.device)
-    return INDEX.extreme(base, x, ids, (0,), mode)
+    try:
+        return INDEX.extreme(base, x, ids, (0,), mode)
+    except IndexRangeError as error:
+        raise error.renamed(op) from None
 
 
 def _neutral(dtype: DType, mode: str) -> Any:

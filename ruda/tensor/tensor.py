@@ -17,6 +17,7 @@ from ruda.core.mode import MODE
 from ruda.core.shapes import Shape, index, normalize_shape
 from ruda.core.spec import Spec, spec_of
 from ruda.tensor import dlpack, host
+from ruda.tensor.marks import is_parameter, mark
 from ruda.tensor.node import Leaf, grad_of, set_grad
 from ruda.tensor.views import note, sharing
 
@@ -346,13 +347,15 @@ class RudaTensor(Attached):
         if not self.is_leaf:
             # Not a leaf of its own: gradients through a copy reach what it was made from.
             return self.reshape(self.shape)
-        return self.detach().requires_grad_(self.requires_grad)
+        out = self.detach().requires_grad_(self.requires_grad)
+        return mark(out) if is_parameter(self) else out
 
     def __deepcopy__(self, memo: dict[int, Any]) -> RudaTensor:
         if not self.is_leaf:
             hint = "x.detach() or a leaf"
             raise GradientError("deepcopy", "only leaves can be copied deeply", hint=hint)
-        out = rebuild(host.read(self, "deepcopy", True), self.device, self.requires_grad)
+        values = host.read(self, "deepcopy", True)
+        out = rebuild(values, self.device, self.requires_grad, is_parameter(self))
         if self.node is not None and self.node.grad is not None:
             out.node.grad = self.node.grad.__deepcopy__(memo)
         memo[id(self)] = out
@@ -361,7 +364,8 @@ class RudaTensor(Attached):
     def __reduce__(self) -> Any:
         if not self.is_leaf:
             raise GradientError("pickle", "only leaves can be pickled", hint="x.detach()")
-        return rebuild, (host.read(self, "pickle", True), str(self.device), self.requires_grad)
+        values = host.read(self, "pickle", True)
+        return rebuild, (values, str(self.device), self.requires_grad, is_parameter(self))
 
 
 def wrap(spec: Spec, handle: Any, node: Any = None) -> RudaTensor:
@@ -384,6 +388,7 @@ def from_array(values: Any, device: Any = None, *, share: bool = True) -> RudaTe
     return wrap(spec, handle) if tracer is None else tracer.constant(spec, handle)
 
 
-def rebuild(values: Any, device: Any, requires_grad: bool) -> RudaTensor:
+def rebuild(values: Any, device: Any, requires_grad: bool, parameter: bool = False) -> RudaTensor:
     """A tensor on ``device`` that takes over ``values``; what pickle and deepcopy call."""
-    return from_array(values, device).requires_grad_(requires_grad)
+    out = from_array(values, device).requires_grad_(requires_grad)
+    return mark(out) if parameter else out

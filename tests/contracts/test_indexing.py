@@ -109,6 +109,25 @@ def test_a_place_out_of_range_raises_with_the_value(name: str, index: int) -> No
         PLACES[name](ruda.asarray(A), ruda.asarray([index]))
 
 
+OUTSIDE = {
+    "getitem": lambda x, i: x[i],
+    "setitem": lambda x, i: x.__setitem__(i, 0.0),
+    "take": lambda x, i: ruda.take(x, i, axis=0),
+    "gather": lambda x, i: ruda.gather(x, ruda.stack([i] * 4, axis=1), axis=0),
+    "scatter": lambda x, i: ruda.scatter(x, ruda.stack([i] * 4, axis=1), 1.0, axis=0, mode="max"),
+    "index_add": lambda x, i: ruda.index_add(x, i, x[:1]),
+    "index_put": lambda x, i: ruda.index_put(x, (i,), 1.0),
+    "segment_sum": lambda x, i: ruda.segment_sum(x[:1], i, 3),
+    "segment_max": lambda x, i: ruda.segment_max(x[:1], i, 3),
+}
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_a_place_out_of_range_is_told_in_the_name_of_what_was_called(name: str) -> None:
+    with pytest.raises(IndexError, match=rf"^{name}: index out of range\. Got 9"):
+        OUTSIDE[name](ruda.ones((3, 4)), ruda.asarray([9]))
+
+
 @pytest.mark.parametrize("name", PLACES)
 def test_places_are_integers(name: str) -> None:
     for places in (ruda.asarray([0.0]), ruda.asarray([1.0], dtype="float16")):

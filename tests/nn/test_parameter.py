@@ -11,7 +11,7 @@ import pytest
 import ruda
 from ruda import nn
 from ruda.core.errors import GradientError
-from ruda.nn import parameter
+from ruda.tensor import marks
 
 
 @pytest.mark.parametrize("dtype", ["float64", "bfloat16", "int32"])
@@ -61,8 +61,17 @@ def test_a_parameter_is_a_leaf_that_shares_memory() -> None:
 
 def test_the_mark_dies_with_the_tensor() -> None:
     gc.collect()
-    before = len(parameter._marked)
+    before = len(marks._marked)
     weight = nn.Parameter(ruda.zeros(2))
-    assert len(parameter._marked) == before + 1
+    assert len(marks._marked) == before + 1
     del weight
-    assert len(parameter._marked) == before
+    assert len(marks._marked) == before
+
+
+@pytest.mark.parametrize("trained", [True, False])
+def test_copies_of_a_parameter_are_parameters(trained: bool) -> None:
+    weight = nn.Parameter(ruda.ones(2), trained)
+    for other in (copy.deepcopy(weight), pickle.loads(pickle.dumps(weight)), copy.copy(weight)):
+        assert isinstance(other, nn.Parameter)
+        assert other.requires_grad == trained
+    assert not isinstance(copy.deepcopy(ruda.ones(2)), nn.Parameter)
