@@ -35,7 +35,8 @@ def image(sample: tuple[ruda.Tensor, ruda.Tensor]) -> tuple[np.ndarray, int]:
 def shifted(sample: tuple[ruda.Tensor, ruda.Tensor]) -> tuple[np.ndarray, int]:
     """`image`, moved by up to one pixel each way."""
     pixels, label = image(sample)
-    down, right = ruda.random.randint(0, 3, (2,), generator=data.generator(), device="cpu").tolist()
+    draw = ruda.random.uniform((2,), generator=data.generator(), device="cpu")
+    down, right = (int(3 * share) for share in draw.tolist())
     padded = np.pad(pixels, ((0, 0), (1, 1), (1, 1)), constant_values=-1.0)
     return padded[:, down : down + 8, right : right + 8].copy(), label
 
@@ -88,6 +89,7 @@ class Result:
 def train(options: argparse.Namespace) -> Result:
     """Train on four fifths of the digits, and judge by the rest."""
     learn, held = data.split(data.known.digits(), 0.8, 0.2, seed=1)
+    learn = data.Subset(learn, range(min(options.images, len(learn))))
     loader = data.DataLoader(
         data.map(learn, shifted),
         options.batch,
@@ -122,6 +124,7 @@ def train(options: argparse.Namespace) -> Result:
 def arguments(given: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
     parser.add_argument("--epochs", type=int, default=30)
+    parser.add_argument("--images", type=int, default=1797, help="digits to learn from, at most")
     parser.add_argument("--batch", type=int, default=64, help="images in a batch")
     parser.add_argument("--width", type=int, default=32, help="channels of the first layers")
     parser.add_argument("--rate", type=float, default=3e-3, help="peak learning rate")
