@@ -75,8 +75,9 @@ def statistics(summary: Summary, dtype: Any) -> list[str]:
 
 def _printable(values: Any) -> Any:
     """NumPy prints half and storage types of other packages badly; float32 holds them all."""
-    # Asked by kind, one type of ml_dtypes would pass for NumPy's own.
-    return values if values.dtype.isbuiltin == 1 else values.astype(np.float32)
+    # Asked by kind, one type of ml_dtypes would pass for NumPy's own; 2 means another package's
+    # type, and an unpickled array has 0, as its dtype is a copy.
+    return values.astype(np.float32) if values.dtype.isbuiltin == 2 else values
 
 
 def _whole(tensor: Any, prefix: str = "tensor(") -> str:

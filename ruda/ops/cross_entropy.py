@@ -322,7 +322,8 @@ def _of_probabilities(
     name = "cross_entropy"
     if target.shape != logits.shape:
         what = "a target of probabilities does not fit"
-        raise ShapeError(name, what, target.shape, logits.shape)
+        hint = "target.astype('int64') if these are classes"
+        raise ShapeError(name, what, target.shape, logits.shape, hint)
     if target.dtype is not logits.dtype:
         hint = f"target.astype({str(logits.dtype)!r})"
         raise DTypeError(name, "the target has another dtype", target.dtype, logits.dtype, hint)

@@ -13,7 +13,7 @@ from typing import Any
 from ruda.core.dtypes import float32, float64, int64
 from ruda.core.errors import ArgumentError, DeviceError, DTypeError, RudaError, ShapeError
 from ruda.core.mode import no_grad, state_changed
-from ruda.nn.module import clear_grad
+from ruda.nn.module import Module, clear_grad
 from ruda.ops.cast import astype
 from ruda.ops.create import asarray, zeros
 from ruda.ops.movement import copy
@@ -64,6 +64,10 @@ class Optimizer:
         # In tuples, because compiled steps compare lists and dicts item by item at each call.
         self._state: dict[RudaTensor, tuple[tuple[str, RudaTensor], ...]] = {}
         self.param_groups: list[Group] = []
+        if isinstance(params, Module | RudaTensor):
+            got, expected = type(params).__name__, "tensors, or groups of them"
+            hint = "module.parameters(), or [tensor]"
+            raise DTypeError(type(self).__name__, "parameters expected", got, expected, hint)
         groups = list(params)
         if not groups:
             what = "there are no parameters"

@@ -14,8 +14,9 @@ class MissingFileError(StoreError, FileNotFoundError):
 
     def __init__(self, path: str) -> None:
         hint = "checking the path, which is relative to the working folder unless it starts at /"
-        super().__init__("load", "no such file", "nothing", "a file", hint, path)
+        super().__init__("load", f"no such file as {path!r}", hint=hint)
         self.args = (path,)
+        self.path = path
         self.errno = errno.ENOENT
         self.filename = path
 

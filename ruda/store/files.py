@@ -42,9 +42,10 @@ def save(
     The ending of the path is the format: `.safetensors`, which alone keeps the strings of
     `metadata`, `.npz`, or `.pt`, `.pth` and `.bin` for PyTorch; a path without one is a folder of
     safetensors files, of at most `max_shard_size` (by default "5GB") each. A file is replaced whole
-    or not at all. Raises `StoreError` before anything is written for another ending, values that
-    are no tensors or are quantized, and dtypes that the format does not have, `ArgumentError` for
-    options of another format; an `OSError` from writing leaves the old file as it was.
+    or not at all. Before anything is written, raises `DTypeError` for what is no path or mapping,
+    `StoreError` for another ending, values that are no tensors or are quantized, and dtypes that
+    the format does not have, `ArgumentError` for options of another format; an `OSError` from
+    writing leaves the old file as it was.
 
     >>> import os, tempfile, numpy
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -53,6 +54,7 @@ def save(
     ...     load(path)["weight"].tolist(), load_metadata(path)
     ([1.0, 2.0], {'step': '7'})
     """
+    _check_arguments(path, tensors)
     where = os.fspath(path)
     tensors = dict(tensors)
     ending = _ending("save", where)
@@ -151,6 +153,16 @@ def _state_dict(found: Any, path: str) -> dict[str, np.ndarray]:
 def _owned(array: np.ndarray, path: str) -> np.ndarray:
     """An array in row-major order that shares memory with no file and no other array."""
     return np.asarray(array, order="C") if path.endswith(_NPZ) else array.copy()
+
+
+def _check_arguments(path: Any, tensors: Any) -> None:
+    if not isinstance(path, str | os.PathLike):
+        hint = "save(path, tensors): the path comes first"
+        raise DTypeError("save", "not a path", type(path).__name__, "a path", hint)
+    if not isinstance(tensors, Mapping):
+        hint = "module.state_dict(), or {'x': x} for one tensor"
+        expected = "a mapping from names to tensors"
+        raise DTypeError("save", "not named tensors", type(tensors).__name__, expected, hint)
 
 
 def _check_plain(name: Any, tensor: Any, path: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import time
 from typing import Any
 
@@ -22,6 +23,12 @@ def test_every_kind_has_a_repr_that_names_its_dtype(name: str) -> None:
     assert ("requires_grad=True" in text) == x.requires_grad
     assert (f"shape={x.shape}" in text) == (x.size > 1000 or x.shape == (0, 3))
     assert ("\n# " in text) == (x.size > 1000)
+
+
+def test_an_unpickled_tensor_prints_as_before() -> None:
+    for dtype in ("int32", "bool", "float16", "bfloat16", "complex64"):
+        x = ruda.asarray([0, 1], dtype=dtype)
+        assert repr(pickle.loads(pickle.dumps(x))) == repr(x)
 
 
 def test_small_tensors_are_printed_whole() -> None:

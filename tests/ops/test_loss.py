@@ -166,3 +166,8 @@ def test_a_target_for_axis_1_is_told_so() -> None:
         F.cross_entropy(ruda.ones((2, 5, 4)), ruda.zeros((2, 4), dtype="int64"))
     with pytest.raises(ShapeError, match=r"Try axis=1"):
         F.nll_loss(ruda.ones((2, 5, 4)), ruda.zeros((2, 4), dtype="int64"))
+
+
+def test_classes_as_floats_are_told_to_be_integers() -> None:
+    with pytest.raises(ShapeError, match=r"Expected \(3, 5\)\. Try target\.astype\('int64'\)"):
+        F.cross_entropy(ruda.ones((3, 5)), ruda.zeros(3))

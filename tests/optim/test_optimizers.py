@@ -253,6 +253,12 @@ def test_the_text_shows_the_settings() -> None:
 @pytest.mark.parametrize(
     ("make", "error", "match"),
     [
+        (
+            lambda: optim.SGD(nn.Linear(2, 1)),
+            DTypeError,
+            r"Got Linear\..*Try module\.parameters\(\)",
+        ),
+        (lambda: optim.SGD(leaf(1.0)), DTypeError, r"Got RudaTensor\..*Try .*\[tensor\]"),
         (lambda: optim.SGD([]), ArgumentError, "SGD: there are no parameters"),
         (lambda: optim.SGD([np.ones(3)]), DTypeError, "a parameter is not a tensor. Got ndarray"),
         (lambda: optim.SGD([leaf(1.0) * 2]), ArgumentError, "a parameter is not a leaf"),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ruda.core import dtypes
-from ruda.core.errors import DeviceError, StoreError
+from ruda.core.errors import DeviceError, DTypeError, StoreError
 from ruda.store import load, load_metadata, save, save_arrays
 from ruda.tensor.tensor import RudaTensor, from_array
 
@@ -85,6 +85,17 @@ def test_what_is_no_plain_tensor_is_refused(path):
             save(path, {"good": from_array(np.zeros(2), "cpu"), "bad": value})
         assert caught.value.tensor == "bad"
         assert os.listdir(path.parent) == []
+
+
+def test_arguments_the_other_way_round_and_single_tensors_say_what_to_do(path):
+    x = from_array(np.ones(2), "cpu")
+    with pytest.raises(DTypeError, match=r"save: not a path. Got RudaTensor.*the path comes first"):
+        save(x, path)
+    with pytest.raises(
+        DTypeError, match=r"save: not named tensors. Got RudaTensor.*state_dict\(\)"
+    ):
+        save(path, x)
+    assert not path.exists()
 
 
 def test_dtypes_that_only_the_format_has_are_named(path):

@@ -212,7 +212,7 @@ def test_what_cannot_be_stored_is_refused_before_writing(path, arrays, metadata,
 
 @pytest.mark.parametrize("read", [read_header, load_arrays, open_file])
 def test_paths_that_are_no_file(tmp_path, read):
-    with pytest.raises(MissingFileError, match=r"load: no such file in .*Try checking") as caught:
+    with pytest.raises(MissingFileError, match=r"load: no such file as .*Try checking") as caught:
         read(tmp_path / "none")
     assert isinstance(caught.value, FileNotFoundError | ValueError | RudaError)
     assert caught.value.filename == caught.value.path == str(tmp_path / "none")
