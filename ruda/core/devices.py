@@ -73,11 +73,6 @@ def client(device: Any = None) -> Client:
     return found
 
 
-def live_clients() -> list[Client]:
-    """The clients made so far."""
-    return list(_clients.values())
-
-
 def default_device() -> Device:
     """Where new tensors are made: the override, else ``RUDA_DEVICE``, else the CPU."""
     if _default is not None:

@@ -133,8 +133,7 @@ def conv_transpose2d(
 
     The transpose of ``conv2d`` with the same arguments: sizes are the least that it would bring to
     those of ``input``, plus ``output_padding``, which is less than the stride or the dilation.
-    ``padding`` takes
-    away from both ends, or as pairs (low, high). Dtypes and errors as ``conv2d``.
+    ``padding`` takes away from both ends, or as pairs (low, high). Dtypes and errors as ``conv2d``.
 
     >>> conv_transpose2d(ruda.ones((1, 2, 3, 3)), ruda.ones((2, 4, 2, 2)), stride=2).shape
     (1, 4, 6, 6)

@@ -21,7 +21,7 @@ from ruda.ops.cast import astype
 from ruda.ops.complexes import is_real, real
 from ruda.ops.create import arange
 from ruda.ops.explog import exp
-from ruda.ops.fft import fft, irfft, resized, rfft
+from ruda.ops.fft import OPPOSITE, checked_norm, fft, irfft, resized, rfft
 from ruda.ops.join import concat
 from ruda.ops.movement import flip, moveaxis
 from ruda.ops.select import where
@@ -30,7 +30,6 @@ from ruda.ops.table import composite
 from ruda.tensor.tensor import RudaTensor
 
 _INVERSE = {1: 1, 2: 3, 3: 2, 4: 4}
-_OPPOSITE = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
 
 
 @composite
@@ -66,14 +65,13 @@ def idct(
 ) -> RudaTensor:
     """The inverse of ``dct`` with the same ``type`` and ``norm``."""
     _check("idct", type, norm)
-    return _transformed(x, _INVERSE[type], n, axis, _OPPOSITE[norm], "idct")
+    return _transformed(x, _INVERSE[type], n, axis, OPPOSITE[norm], "idct")
 
 
 def _check(op: str, type: Any, norm: Any) -> None:
     if type not in _INVERSE:
         raise ArgumentError(op, "unknown type", repr(type), "1, 2, 3 or 4")
-    if norm not in _OPPOSITE:
-        raise ArgumentError(op, "unknown norm", repr(norm), '"backward", "ortho" or "forward"')
+    checked_norm(norm, op)
 
 
 def _transformed(x: Any, type: int, n: Any, axis: int, norm: str, op: str) -> RudaTensor:

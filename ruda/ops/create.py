@@ -16,7 +16,7 @@ from ruda.core.shapes import Shape, index, normalize_shape
 from ruda.ops.cast import astype, to
 from ruda.ops.movement import copy as _copy
 from ruda.ops.table import row
-from ruda.tensor.dispatch import OPS
+from ruda.tensor.dispatch import clear_plans
 from ruda.tensor.dlpack import to_array
 from ruda.tensor.operands import as_scalar, native
 from ruda.tensor.tensor import RudaTensor, from_array
@@ -83,11 +83,8 @@ def _place(device: Any) -> Device:
     return client_of(device).device
 
 
-def _shape(shape: Any, op: str) -> Shape:
-    return normalize_shape(shape, op)
-
-
-def _dtype(dtype: Any, device: Any, op: str) -> DType:
+def float_dtype(dtype: Any, device: Any, op: str) -> DType:
+    """``dtype``, or the default float of ``device`` where it is None."""
     return client_of(device).defaults.floating if dtype is None else as_dtype(dtype, op)
 
 
@@ -111,7 +108,7 @@ def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) 
         by_kind.get(value.__class__, defaults.complex) if dtype is None else as_dtype(dtype, "full")
     )
     check_scalar("full", value, kind)
-    return _full(value, _shape(shape, "full"), kind, _place(device))
+    return _full(value, normalize_shape(shape, "full"), kind, _place(device))
 
 
 def check_scalar(op: str, value: Any, dtype: DType) -> None:
@@ -131,14 +128,14 @@ def check_scalar(op: str, value: Any, dtype: DType) -> None:
 
 def zeros(shape: Any, *, dtype: Any = None, device: Any = None) -> RudaTensor:
     """Zeros of ``shape``; the default float without ``dtype``."""
-    kind = _dtype(dtype, device, "zeros")
-    return _full(0, _shape(shape, "zeros"), kind, _place(device))
+    kind = float_dtype(dtype, device, "zeros")
+    return _full(0, normalize_shape(shape, "zeros"), kind, _place(device))
 
 
 def ones(shape: Any, *, dtype: Any = None, device: Any = None) -> RudaTensor:
     """Ones of ``shape``; the default float without ``dtype``."""
-    kind = _dtype(dtype, device, "ones")
-    return _full(1, _shape(shape, "ones"), kind, _place(device))
+    kind = float_dtype(dtype, device, "ones")
+    return _full(1, normalize_shape(shape, "ones"), kind, _place(device))
 
 
 def empty(shape: Any, *, dtype: Any = None, device: Any = None, pin: bool = False) -> RudaTensor:
@@ -417,8 +414,7 @@ def set_default_dtypes(*, floating: Any = None, integer: Any = None, device: Any
         as_dtype(floating or before.floating, "set_default_dtypes"),
         as_dtype(integer or before.integer, "set_default_dtypes"),
     )
-    for op in OPS.values():
-        op.clear()
+    clear_plans()
 
 
 _package.factory = tensor

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from ruda.core.devices import client as client_of
-from ruda.core.dtypes import ALL, DType, as_dtype
+from ruda.core.dtypes import ALL
 from ruda.core.errors import ArgumentError, DTypeError, ShapeError
 from ruda.core.shapes import Shape, index, normalize_axis, normalize_shape
 from ruda.ops import rules
+from ruda.ops.create import float_dtype, ones
 from ruda.ops.movement import broadcast_to, reshape
 from ruda.ops.strides import diagonal_embedded, diagonal_view
 from ruda.ops.table import row
@@ -61,10 +62,6 @@ def _square(n_rows: Any, n_cols: Any, op: str) -> Shape:
     return normalize_shape((n_rows, n_rows if n_cols is None else n_cols), op)
 
 
-def _kind(dtype: Any, device: Any, op: str) -> DType:
-    return client_of(device).defaults.floating if dtype is None else as_dtype(dtype, op)
-
-
 def eye(
     n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: Any = None
 ) -> RudaTensor:
@@ -75,7 +72,7 @@ def eye(
     """
     client = client_of(device)
     shape = _square(n_rows, n_cols, "eye")
-    return _eye(index(k, "eye", "k"), shape, _kind(dtype, device, "eye"), client.device)
+    return _eye(index(k, "eye", "k"), shape, float_dtype(dtype, device, "eye"), client.device)
 
 
 def tri(
@@ -83,8 +80,8 @@ def tri(
 ) -> RudaTensor:
     """Ones on and below diagonal ``k``, zeros above it."""
     shape = _square(n_rows, n_cols, "tri")
-    one = broadcast_to(reshape(eye(1, dtype=_kind(dtype, device, "tri"), device=device), ()), shape)
-    return tril(one, k=k)
+    one = ones((), dtype=float_dtype(dtype, device, "tri"), device=device)
+    return tril(broadcast_to(one, shape), k=k)
 
 
 def tril(x: RudaTensor, /, *, k: int = 0) -> RudaTensor:

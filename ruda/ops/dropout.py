@@ -9,8 +9,8 @@ import numpy as np
 from ruda.core import dtypes
 from ruda.core.dtypes import INEXACT
 from ruda.core.errors import ArgumentError, DTypeError, ShapeError
-from ruda.core.shapes import Shape
 from ruda.core.spec import Spec
+from ruda.ops import rules
 from ruda.ops.create import ones, zeros
 from ruda.ops.generator import chosen
 from ruda.ops.movement import reshape
@@ -52,14 +52,10 @@ def _same_dtype(op: Any, specs: Specs) -> Any:
     return (specs[0].dtype, None, None, None), specs[0].dtype
 
 
-def _same_shape(op: Any, specs: Specs) -> Shape:
-    return specs[0].shape
-
-
 @fused(
     "dropout",
     "x p seed draw",
-    shape=_same_shape,
+    shape=rules.same,
     dtype=_same_dtype,
     numpy=_masked,
     vjp=(lambda g, p, seed, draw: _dropout(g, p, seed, draw), None, None, None),

@@ -12,15 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from ruda.core.devices import client as client_of
-from ruda.core.dtypes import PRECISE, as_dtype, complex_of, float32, float64, real_of
+from ruda.core.dtypes import PRECISE, complex_of, float32, float64, real_of
 from ruda.core.errors import ArgumentError, AxisError, ShapeError
 from ruda.core.shapes import Shape, index, normalize_axes, normalize_axis
 from ruda.core.spec import Spec
 from ruda.ops import rules
 from ruda.ops.cast import astype
 from ruda.ops.complexes import conj
-from ruda.ops.create import arange, zeros
+from ruda.ops.create import arange, float_dtype, zeros
 from ruda.ops.join import concat
 from ruda.ops.movement import reshape
 from ruda.ops.select import where
@@ -31,7 +30,7 @@ from ruda.tensor.tensor import RudaTensor
 Specs = tuple[Spec, ...]
 
 # The norm under which the opposite direction has the same scale.
-_OPPOSITE = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
+OPPOSITE = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
 
 
 def _filled(op: Any, shape: Shape, axes: Shape) -> None:
@@ -61,7 +60,7 @@ _fft = row(
     shape=_complex_shape,
     dtype=_complex_dtype,
     numpy=_transform,
-    vjp=(lambda g, axes, inverse, norm: _fft(g, axes, not inverse, _OPPOSITE[norm]),),
+    vjp=(lambda g, axes, inverse, norm: _fft(g, axes, not inverse, OPPOSITE[norm]),),
     accepts=PRECISE,
     doc="Fourier transform over ``axes``, or its inverse.",
 )
@@ -88,7 +87,7 @@ def _both_halves(half: RudaTensor, axis: int, length: int, factor: float) -> Rud
 
 def _rfft_cotangent(g: Any, x_spec: Spec, axes: Shape, norm: str) -> Any:
     length = x_spec.shape[axes[-1]]
-    return _irfft(_both_halves(g, axes[-1], length, 0.5), axes, length, _OPPOSITE[norm])
+    return _irfft(_both_halves(g, axes[-1], length, 0.5), axes, length, OPPOSITE[norm])
 
 
 _rfft = row(
@@ -122,7 +121,7 @@ def _inverse_half(x: Any, axes: Shape, length: int, norm: Any) -> Any:
 
 
 def _irfft_cotangent(g: Any, axes: Shape, length: int, norm: str) -> Any:
-    return _both_halves(_rfft(g, axes, _OPPOSITE[norm]), axes[-1], length, 2.0)
+    return _both_halves(_rfft(g, axes, OPPOSITE[norm]), axes[-1], length, 2.0)
 
 
 _irfft = row(
@@ -139,8 +138,9 @@ _irfft = row(
 )
 
 
-def _norm(norm: Any, op: str) -> str:
-    if norm not in _OPPOSITE:
+def checked_norm(norm: Any, op: str) -> str:
+    """``norm``, or an ``ArgumentError`` where there is no such scale."""
+    if norm not in OPPOSITE:
         raise ArgumentError(op, "unknown norm", repr(norm), '"backward", "ortho" or "forward"')
     return norm
 
@@ -176,7 +176,7 @@ def _complex_transform(
     places = _axes(x, s, axes, op)
     for axis, n in zip(places, s or (), strict=False):
         x = resized(x, axis, n, op)
-    return _fft(x, places, inverse, _norm(norm, op))
+    return _fft(x, places, inverse, checked_norm(norm, op))
 
 
 def _sizes(n: int | None) -> tuple[int, ...] | None:
@@ -234,7 +234,7 @@ def _real_transform(x: RudaTensor, s: Any, axes: Any, norm: Any, op: str) -> Rud
         raise AxisError(op, "no axis to transform", axes, "at least one")
     for axis, n in zip(places, s or (), strict=False):
         x = resized(x, axis, n, op)
-    return _rfft(x, places, _norm(norm, op))
+    return _rfft(x, places, checked_norm(norm, op))
 
 
 def _to_real(x: RudaTensor, s: Any, axes: Any, norm: Any, op: str) -> RudaTensor:
@@ -247,7 +247,7 @@ def _to_real(x: RudaTensor, s: Any, axes: Any, norm: Any, op: str) -> RudaTensor
     sizes = [*(s or ())[:-1], *(() if s is None else (length // 2 + 1,))]
     for axis, n in zip(places, sizes, strict=False):
         x = resized(x, axis, n, op)
-    return _irfft(x, places, length, _norm(norm, op))
+    return _irfft(x, places, length, checked_norm(norm, op))
 
 
 def rfft(
@@ -301,7 +301,8 @@ def hfft(
     x: RudaTensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward"
 ) -> RudaTensor:
     """``fft`` of a signal that is conjugate to its mirror image, given by half: ``n`` reals."""
-    return _to_real(conj(x), _sizes(n), (axis,), _OPPOSITE[_norm(norm, "hfft")], "hfft")
+    opposite = OPPOSITE[checked_norm(norm, "hfft")]
+    return _to_real(conj(x), _sizes(n), (axis,), opposite, "hfft")
 
 
 @composite
@@ -309,14 +310,15 @@ def ihfft(
     x: RudaTensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward"
 ) -> RudaTensor:
     """The inverse of ``hfft``: half of the signal whose spectrum is the real ``x``."""
-    return conj(_real_transform(x, _sizes(n), (axis,), _OPPOSITE[_norm(norm, "ihfft")], "ihfft"))
+    opposite = OPPOSITE[checked_norm(norm, "ihfft")]
+    return conj(_real_transform(x, _sizes(n), (axis,), opposite, "ihfft"))
 
 
 def _frequencies(n: int, d: float, dtype: Any, device: Any, op: str) -> tuple[int, Any]:
     count = index(n, op, "n")
     if count < 1:
         raise ArgumentError(op, "needs at least one element", count)
-    kind = client_of(device).defaults.floating if dtype is None else as_dtype(dtype, op)
+    kind = float_dtype(dtype, device, op)
     return count, lambda k: astype(astype(k, "float64") / (count * d), kind)
 
 

@@ -101,6 +101,7 @@ def gap_of(op: str, shape: Shape, entries: Any) -> int:
 
 
 def too_many(op: str, shape: Shape) -> IndexRangeError:
+    """The error of a key that selects from more axes than there are."""
     return IndexRangeError(op, "too many indices", f"a tensor of shape {shape}")
 
 
@@ -142,6 +143,7 @@ def _host(entry: Any, x: RudaTensor) -> Any:
 
 
 def check_mask(op: str, x: RudaTensor, mask: RudaTensor, axis: int) -> None:
+    """Raise ``MaskError`` unless ``mask`` has the lengths of the axes of ``x`` from ``axis`` on."""
     shape = x.spec.shape[axis : axis + mask.spec.ndim]
     fits = len(shape) == mask.spec.ndim and all(
         # An axis of length 0 selects nothing and fits every axis, by NumPy and the Array API.
@@ -154,4 +156,5 @@ def check_mask(op: str, x: RudaTensor, mask: RudaTensor, axis: int) -> None:
 
 
 def is_mask(item: Any) -> bool:
+    """Whether an entry of a key is a tensor of booleans."""
     return item.__class__ is RudaTensor and item.spec.dtype.kind == "bool"

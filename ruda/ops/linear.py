@@ -31,7 +31,7 @@ def _dtype(op: Any, specs: tuple[Spec, ...]) -> Any:
 
 def _rows(x: RudaTensor) -> RudaTensor:
     """``x [..., n]`` as ``[rows, n]``."""
-    return reshape(x, (math.prod(x.shape[:-1]), x.shape[-1]))
+    return x if x.ndim == 2 else reshape(x, (math.prod(x.shape[:-1]), x.shape[-1]))
 
 
 def _weight_cotangent(g: RudaTensor, x: RudaTensor) -> RudaTensor:
@@ -80,10 +80,7 @@ def linear(input: RudaTensor, weight: RudaTensor, bias: RudaTensor | None = None
 
 def _check(x: Any, weight: RudaTensor, bias: RudaTensor | None) -> None:
     if weight.ndim != 2 or not x.shape or x.shape[-1] != weight.shape[1]:
-        got, expected = (
-            f"input {x.shape}, weight {weight.shape}",
-            "input [..., in], weight [out, in]",
-        )
+        got, expected = f"input {x.shape}, weight {weight.shape}", "[..., in] and [out, in]"
         raise ShapeError("linear", "the input does not fit the weight", got, expected)
     if bias is not None and bias.shape != weight.shape[:1]:
         raise ShapeError("linear", "bias does not fit the weight", bias.shape, weight.shape[:1])

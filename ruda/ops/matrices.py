@@ -1,4 +1,4 @@
-"""What operators on matrices share: shape rules, adjoints, triangles, spans of rows and columns."""
+"""What operators on matrices share: shape rules, triangles, spans of rows and columns."""
 
 from __future__ import annotations
 

@@ -120,15 +120,11 @@ _flip = view(
 )
 
 
-def _copied(op: Any, specs: Specs) -> Shape:
-    return specs[0].shape
-
-
 copy = row(
     "copy",
     "copy",
     "x",
-    shape=_copied,
+    shape=rules.same,
     dtype=rules.unchanged,
     numpy=lambda x: np.array(x, order="C"),
     vjp=(lambda g: g,),

@@ -62,17 +62,13 @@ digamma = unary(
 )
 
 
-def _floating(op: Any, specs: rules.Specs, order: int) -> Any:
-    return rules.floating(op, specs)
-
-
 _polygamma = row(
     "unary",
     "polygamma",
     "x",
     "order",
     shape=rules.same,
-    dtype=_floating,
+    dtype=rules.floating,
     numpy=reference.polygamma,
     expr="ruda_polygamma(x, order)",
     vjp=(lambda g, x, order: g * _polygamma(x, order + 1),),

@@ -18,15 +18,6 @@ TABLE = OPS
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-class FALLBACK:
-    """Says why a row has no CUDA kernel of its own; the row's body runs there instead."""
-
-    __slots__ = ("reason",)
-
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
-
-
 class Composite:
     """A plain function of operators, listed in the table for its documentation and tests."""
 

@@ -10,13 +10,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ruda.core.devices import client as client_of
-from ruda.core.dtypes import as_dtype
 from ruda.core.errors import ArgumentError
 from ruda.core.shapes import index
 from ruda.ops.arith import absolute
 from ruda.ops.cast import astype
-from ruda.ops.create import arange, ones
+from ruda.ops.create import arange, float_dtype, ones
 from ruda.ops.trig import cos
 from ruda.tensor.tensor import RudaTensor
 
@@ -26,7 +24,7 @@ def _phases(n: int, periodic: bool, dtype: Any, device: Any, op: str) -> tuple[A
     count = index(n, op, "n")
     if count < 0:
         raise ArgumentError(op, "the length is negative", count, "at least 0")
-    kind = client_of(device).defaults.floating if dtype is None else as_dtype(dtype, op)
+    kind = float_dtype(dtype, device, op)
     steps = count if periodic else count - 1
     return astype(arange(count, device=device), "float64") / max(steps, 1), kind
 

@@ -34,6 +34,7 @@ def _alike(op: Any) -> int:
 
 
 def step_shape(op: Any, specs: Specs, *_: Any) -> Any:
+    """What has the parameter's shape comes first; step count, rate and settings are scalars."""
     count = _alike(op)
     for i, (name, spec) in enumerate(zip(op.args, specs, strict=True)):
         expected: Shape = specs[0].shape if i < count else ()
@@ -77,6 +78,7 @@ def fitted(value: Any, dtype: Any) -> Any:
 
 
 def descent(p: RudaTensor, g: RudaTensor, weight_decay: Any, maximize: bool) -> RudaTensor:
+    """The gradient to go down by, with what weight decay adds to it."""
     g = -g if maximize else g
     return g if weight_decay is None else g + p * fitted(weight_decay, p.dtype)
 

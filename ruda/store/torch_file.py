@@ -51,7 +51,6 @@ UNTYPED: dict[str, np.dtype] = {
     "float8_e5m2fnuz": np.dtype(ml_dtypes.float8_e5m2fnuz),
     "float8_e8m0fnu": np.dtype(ml_dtypes.float8_e8m0fnu),
 }
-_BYTES = np.dtype(np.uint8)
 
 
 def load_torch(path: Path, *, limit: int | None = None) -> Any:

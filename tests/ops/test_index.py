@@ -74,7 +74,6 @@ def test_views_of_views_do_not_pile_up() -> None:
 
 
 def test_indexing_a_traced_mask_raises() -> None:
-    pytest.importorskip("ruda.fusion.api", reason="the compiler is not there")
     with pytest.raises(CaptureError, match="true_places"):
         ruda.compile(lambda x: x[x > 0])(ruda.ones(3))
 

@@ -211,7 +211,6 @@ def test_checkpoint_draws_the_same_mask_twice() -> None:
     np.testing.assert_array_equal(*grads)
 
 
-@pytest.mark.skipif(not hasattr(ruda, "compile"), reason="ruda.compile is not there")
 def test_compiled_masks_are_those_of_eager_steps() -> None:
     eager, compiled = Generator(12), Generator(12)
     x = ruda.ones((4, 5))
