@@ -1,5 +1,6 @@
 # make train   train the small character model of examples/gpt.py
 # make test    run the test suite
+# make test-gpu run the tests that need a GPU, and record what passed
 # make check   everything a change must pass: lint, types, generated documents, tests
 # make format  rewrite the sources in the house layout
 # make clean   remove the environment and what the tools left behind
@@ -12,7 +13,7 @@ RUN := $(VENV)/bin/python
 JOBS ?= 2
 PYTEST_ARGS ?=
 
-.PHONY: train test check lint types generated format clean
+.PHONY: train test test-gpu check lint types generated format clean
 .NOTPARALLEL:
 
 train: $(VENV)/examples.stamp
@@ -20,6 +21,10 @@ train: $(VENV)/examples.stamp
 
 test: $(VENV)/test.stamp
 	$(RUN) -m pytest -q -n $(JOBS) $(PYTEST_ARGS)
+
+# On a machine with a GPU, with the Python that has CuPy: writes tests/gpu_record.json.
+test-gpu:
+	RUDA_GPU_RECORD=1 $(PYTHON) -m pytest -q -p no:benchmark -n 8 -m gpu tests/gpu
 
 check: lint types generated test
 

@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from cupy.cuda import ExternalStream, runtime
+from cupy.cuda import Stream, runtime
 
 from ruda.backends.cuda.blas import gemm
 from ruda.backends.cuda.launch import count_multiprocessors
 from ruda.backends.cuda.memory import Handle, Pool, ViewHandle, allocate, reach
 from ruda.backends.cuda.prim import map as maps
-from ruda.backends.cuda.prim import reduce
+from ruda.backends.cuda.prim import reduce, regions
 from ruda.core.devices import Device
 from ruda.core.dtypes import Defaults, as_dtype
 from ruda.core.errors import DeviceError, DTypeError, ShapeError, StrategyError
@@ -36,8 +36,8 @@ class CudaClient:
         major, minor = (runtime.deviceGetAttribute(a, device.index) for a in (75, 76))
         self.arch = f"sm_{major}{minor}" + ("a" if major >= 9 else "")
         self.multiprocessors = count_multiprocessors(device.index)
-        self.stream = int(runtime.streamCreateWithFlags(1))
-        self.current = ExternalStream(self.stream)
+        self.current = Stream(non_blocking=True)
+        self.stream = int(self.current.ptr)
         self.pool = Pool(device.index)
 
     def __repr__(self) -> str:
@@ -65,9 +65,18 @@ class CudaClient:
             return self._create(plan)
         if op.name == "matmul":
             return gemm.bind(self, plan)
-        if op.body is not None:
-            return self._body(plan)
-        raise StrategyError(op.name, f"has no kernel on {self.device} yet", plan.specs)
+        if op.name in regions.KERNELS:
+            return regions.KERNELS[op.name](self, plan)
+        return self._body(plan) if op.body is not None else self._missing(plan)
+
+    def _missing(self, plan: Any) -> Callable[..., Any]:
+        """Raise when the plan is run and not when it is made: a node may need the plan alone."""
+
+        def run(*_: Any) -> Any:
+            what = f"has no kernel on {self.device} yet"
+            raise StrategyError(plan.op.name, what, plan.specs, hint='x.to("cpu")')
+
+        return run
 
     def _lacks(self, plan: Any) -> bool:
         """Whether the expression needs what map kernels do not pass: attributes, bits of halves."""
@@ -80,6 +89,11 @@ class CudaClient:
     def _copy(self, plan: Any) -> Callable[..., Any]:
         """Copies, casts, and reshapes that strides cannot express."""
         source = plan.specs[0]
+        if source.dtype is not plan.out.dtype and "storage" in (
+            source.dtype.kind,
+            plan.out.dtype.kind,
+        ):
+            return self._missing(plan)
         # The elements in their own order: the output is dense, whatever shape it is shown in.
         flat = spec_of(self, source.shape, plan.out.dtype)
         run = maps.bind_into(self, flat, plan.op.name, "x", ("x",), (source,), (source.dtype,))
@@ -205,10 +219,11 @@ class CudaClient:
         """Overwrite what ``spec`` shows of ``handle`` with ``value``, broadcast."""
         if not value_spec.weak and self._overlaps(spec, handle, value_spec, value):
             value, value_spec = self._copied(value_spec, value)
-        self._writer(spec, value_spec)(handle.address, value)
+        self.writer(spec, value_spec)(handle.address, value)
 
     @functools.lru_cache(maxsize=4096)  # noqa: B019  (a client lives as long as the process)
-    def _writer(self, spec: Spec, value: Spec) -> Callable[..., None]:
+    def writer(self, spec: Spec, value: Spec) -> Callable[..., None]:
+        """A function that writes a handle of ``value``, broadcast, to an address as ``spec``."""
         return maps.bind_into(self, spec, "copy", "x", ("x",), (value,), (spec.dtype,))
 
     def _overlaps(self, spec: Spec, handle: Any, other_spec: Spec, other: Any) -> bool:
@@ -228,7 +243,7 @@ class CudaClient:
     def _copied(self, spec: Spec, handle: Any) -> tuple[Any, Spec]:
         dense = spec_of(self, spec.shape, spec.dtype)
         out = allocate(self.pool, dense)
-        self._writer(dense, spec)(out.address, handle)
+        self.writer(dense, spec)(out.address, handle)
         return out, dense
 
     def update(self, plan: Any, handles: Sequence[Any]) -> None:

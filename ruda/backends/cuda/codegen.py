@@ -50,10 +50,18 @@ class Map:
         return f"{self.op}_{parts}_{code_of(self.out)}_r{self.rank}{width}"
 
 
-def source(kernel: Map) -> str:
-    """The CUDA C of ``kernel``."""
-    body = _flat(kernel) if kernel.rank == 0 else _strided(kernel)
-    return f'#include "ruda/math.cuh"\n\n{body}'
+HEADER = '#include "ruda/math.cuh"\n\n'
+
+
+def source(*kernels: Map) -> str:
+    """The CUDA C of one program with these kernels, each in a namespace of its own."""
+    parts = (f"namespace in_{k.name} {{\n{body(k)}}}\n" for k in kernels)
+    return HEADER + "\n".join(parts)
+
+
+def body(kernel: Map) -> str:
+    """The function of ``kernel`` and what it needs beside the header."""
+    return _flat(kernel) if kernel.rank == 0 else _strided(kernel)
 
 
 def _compute(kernel: Map) -> str:

@@ -123,7 +123,7 @@ def bind(client: Any, plan: Any, axes: Shape) -> Callable[[Any], Any]:
     ]
     inner = [(n, s) for i, (n, s) in enumerate(zip(x.shape, x.strides, strict=True)) if i in axes]
     count = math.prod(n for n, _ in inner)
-    wanted = plan.op.dtype_of_operands(plan)[0] or x.dtype
+    wanted = plan.op.dtype_of_operands(plan)[0] or out.dtype
     logical = {"any": bool_, "all": bool_, "count_nonzero": int64}
     compute = compute_of(logical.get(op, wanted))
     parts = _parts(client, out.size, count)

@@ -155,12 +155,12 @@ FN cx<T> mean_of(cx<T> sum, i64 count) { return {sum.re / T(count), sum.im / T(c
 __device__ __forceinline__ double digamma_of(double x) {
     const double pi = 3.141592653589793;
     if (x == 0.0) return copysign(__longlong_as_double(0x7ff0000000000000ll), -x);
+    double sum = 0.0;
     if (x < 0.5) {
         if (x == floor(x)) return quiet_nan<double>();
-        double r = x - floor(x);
-        return digamma_of(1.0 - x) - pi / tan(pi * r);
+        sum = -pi / tan(pi * (x - floor(x)));
+        x = 1.0 - x;
     }
-    double sum = 0.0;
     for (; x < 16.0; x += 1.0) sum -= 1.0 / x;
     double i = 1.0 / (x * x);
     double tail = i * (1.0 / 12 - i * (1.0 / 120 - i * (1.0 / 252 - i * (1.0 / 240 - i / 132))));

@@ -1,0 +1,63 @@
+"""The cache of compiled kernels: by content, whole or not at all, mended when damaged."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+compiler = pytest.importorskip("ruda.backends.cuda.compiler")
+cache = pytest.importorskip("ruda.backends.cuda.cache")
+
+SOURCE = '#include "ruda/types.cuh"\nextern "C" __global__ void one(float* x) { *x = 1.0f; }\n'
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("RUDA_CACHE", str(tmp_path))
+    return tmp_path / "sm_90a"
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names that were compiled, in order."""
+    names: list[str] = []
+    real = compiler.compile_cubin
+
+    def counting(source: str, name: str, arch: str) -> tuple[bytes, str]:
+        names.append(name)
+        return real(source, name, arch)  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(compiler, "compile_cubin", counting)
+    return names
+
+
+def test_a_second_request_compiles_nothing(folder: Path, compiled: list[str]) -> None:
+    first = cache.cubin(SOURCE, "one", "sm_90a")
+    assert cache.cubin(SOURCE, "one", "sm_90a") == first
+    assert compiled == ["one"]
+    facts = json.loads(next(folder.glob("one-*.json")).read_text())
+    assert facts["arch"] == "sm_90a"
+    assert not list(folder.glob("*.tmp"))
+
+
+@pytest.mark.parametrize("damage", [b"", b"garbage", None])
+def test_a_damaged_entry_is_compiled_again(
+    folder: Path, compiled: list[str], damage: bytes | None
+) -> None:
+    code = cache.cubin(SOURCE, "one", "sm_90a")
+    path = next(folder.glob("one-*.cubin"))
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]) if damage is None else damage)
+    assert cache.cubin(SOURCE, "one", "sm_90a") == code
+    assert compiled == ["one", "one"]
+    assert path.read_bytes() == whole
+
+
+def test_the_key_is_the_whole_truth(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = {cache.key_of(SOURCE, "sm_90a"), cache.key_of(SOURCE, "sm_80")}
+    keys.add(cache.key_of(SOURCE.replace("1.0f", "2.0f"), "sm_90a"))
+    monkeypatch.setattr(compiler, "header", lambda name: "// another text\n")
+    keys.add(cache.key_of(SOURCE, "sm_90a"))
+    assert len(keys) == 4
