@@ -76,6 +76,7 @@ from ruda.ops.likelihood import (
     sigmoid_focal_loss,
 )
 from ruda.ops.linear import linear
+from ruda.ops.linear_cross_entropy import linear_cross_entropy
 from ruda.ops.local_norm import local_response_norm, normalize
 from ruda.ops.loss import (
     binary_cross_entropy,
@@ -211,6 +212,7 @@ __all__ = [
     "layer_norm",
     "leaky_relu",
     "linear",
+    "linear_cross_entropy",
     "local_response_norm",
     "log_cosh_loss",
     "log_softmax",

@@ -25,6 +25,7 @@ from ruda.ops.movement import expand_dims
 from ruda.ops.reduce import sum
 from ruda.ops.reference import rows as reference
 from ruda.ops.rowwise import along, check_beside, check_rows, rounded, statistics_dtype, wide
+from ruda.ops.rules import Specs
 from ruda.ops.select import where
 from ruda.ops.softmax import log_softmax
 from ruda.ops.statistics import logsumexp
@@ -33,7 +34,6 @@ from ruda.ops.table import fused
 from ruda.tensor.operands import as_scalar
 from ruda.tensor.tensor import RudaTensor
 
-Specs = tuple[Spec, ...]
 REDUCTIONS = ("none", "mean", "sum")
 
 
@@ -79,17 +79,19 @@ def _rows(logits: Any, axis: int) -> Any:
     return moved.reshape(math.prod(moved.shape[:-1]), moved.shape[-1])
 
 
-def _forward(
-    logits: Any, target: Any, weight: Any, axis: int, ignore: int, smoothing: float, z_loss: float
-) -> Any:
-    classes = logits.shape[axis]
+def check_classes(op: str, target: Any, classes: int, ignore: int) -> None:
+    """Raise unless each element of an ndarray of targets is a class or ``ignore``."""
     bad = (target != ignore) & ((target < 0) | (target >= classes))
     if bad.any():
         place = tuple(int(i) for i in np.argwhere(bad)[0])
         expected = f"0 to {classes - 1}, or ignore_index={ignore}"
-        raise IndexRangeError(
-            "cross_entropy", "no such class", f"{target[place]} at {place}", expected
-        )
+        raise IndexRangeError(op, "no such class", f"{target[place]} at {place}", expected)
+
+
+def _forward(
+    logits: Any, target: Any, weight: Any, axis: int, ignore: int, smoothing: float, z_loss: float
+) -> Any:
+    check_classes("cross_entropy", target, logits.shape[axis], ignore)
     rows = _rows(logits, axis)
     outs = reference.cross_entropy(rows, target.reshape(-1), weight, ignore, smoothing, z_loss)
     return tuple(out.reshape(target.shape) for out in outs)
@@ -276,8 +278,8 @@ def cross_entropy(
     """
     name = "cross_entropy"
     along_axis = normalize_axis(axis, logits.ndim, name)
-    smoothing = _fraction(label_smoothing)
-    z = _nonnegative(z_loss)
+    smoothing = fraction(name, label_smoothing)
+    z = nonnegative(name, z_loss)
     check_reduction(name, reduction)
     if target.dtype.is_floating:
         return _of_probabilities(logits, target, along_axis, weight, smoothing, z, reduction)
@@ -286,11 +288,11 @@ def cross_entropy(
     loss, _ = _cross_entropy(logits, target, weight, along_axis, ignore, smoothing, z)
     total = loss if reduction == "none" else sum(loss)
     if reduction == "mean":
-        total = total / _counted(target, weight, ignore, loss)
+        total = total / counted(target, weight, ignore, loss)
     return rounded(total, logits)
 
 
-def _counted(target: RudaTensor, weight: Any, ignore: int, like: RudaTensor) -> RudaTensor:
+def counted(target: RudaTensor, weight: Any, ignore: int, like: RudaTensor) -> RudaTensor:
     """The sum of the weights of the targets that count."""
     valid = counts(target, ignore)
     if weight is None:
@@ -354,16 +356,18 @@ def reduced(loss: RudaTensor, reduction: str) -> RudaTensor:
     return mean_of(loss) if reduction == "mean" else sum(loss)
 
 
-def _fraction(value: Any) -> float:
+def fraction(op: str, value: Any) -> float:
+    """``label_smoothing`` as a float from 0 to 1."""
     number = as_scalar(value)
     if number is None or isinstance(number, complex) or not 0 <= number <= 1:
-        raise ArgumentError("cross_entropy", "label_smoothing is no fraction", value, "0 to 1")
+        raise ArgumentError(op, "label_smoothing is no fraction", value, "0 to 1")
     return float(number)
 
 
-def _nonnegative(value: Any) -> float:
+def nonnegative(op: str, value: Any) -> float:
+    """``z_loss`` as a finite float of at least 0."""
     number = as_scalar(value)
     if number is None or isinstance(number, complex) or not 0 <= number < math.inf:
         expected = "a finite number of at least 0"
-        raise ArgumentError("cross_entropy", "z_loss is not allowed", value, expected)
+        raise ArgumentError(op, "z_loss is not allowed", value, expected)
     return float(number)

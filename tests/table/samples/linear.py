@@ -1,11 +1,17 @@
-"""Samples of the affine map."""
+"""Samples of the affine map, alone and under cross-entropy."""
 
 from __future__ import annotations
 
+import numpy as np
+
 import ruda
-from ruda.core.errors import DTypeError, ShapeError
+from ruda.core.errors import ArgumentError, DTypeError, IndexRangeError, ShapeError
 from ruda.ops.linear import linear
+from ruda.ops.linear_cross_entropy import linear_cross_entropy
 from tests.table.sample import Bad, Composed, Sample
+
+LABELS = np.array([1, -100, 3])
+SMOOTHED, PLAIN = (-100, 0.1, 0.01), (-100, 0.0, 0.0)
 
 SAMPLES = {
     "linear": [
@@ -13,14 +19,35 @@ SAMPLES = {
         Sample(((3, 4), (5, 4), None)),
         Sample(((4,), (5, 4), (5,))),
         Sample(((0, 4), (5, 4), (5,))),
-    ]
+    ],
+    "linear_cross_entropy": [
+        Sample(((3, 2), (4, 2), LABELS, (4,)), SMOOTHED, constants=("target",)),
+        Sample(((3, 2), (4, 2), LABELS, None), PLAIN, constants=("target",)),
+        Sample(((0, 2), (4, 2), LABELS[:0], (4,)), PLAIN, constants=("target",)),
+    ],
+    "linear_cross_entropy_backward": [
+        Sample(((3,), (3,), (3, 2), (4, 2), LABELS, (4,), (3,)), SMOOTHED),
+        Sample(((3,), None, (3, 2), (4, 2), LABELS, None, (3,)), PLAIN),
+        Sample((None, (3,), (3, 2), (4, 2), LABELS, None, (3,)), PLAIN),
+    ],
 }
 
 COMPOSED = [
     Composed("linear", linear, ((2, 3, 4), (5, 4), (5,))),
     Composed("linear-bare", linear, ((3, 4), (5, 4))),
     Composed("linear-row", linear, ((4,), (5, 4), (5,))),
+    Composed(
+        "linear_cross_entropy",
+        lambda x, w, b: linear_cross_entropy(x, w, ruda.asarray(LABELS), bias=b),
+        ((3, 2), (4, 2), (4,)),
+    ),
 ]
+
+
+def loss(*shape: int, target: object = LABELS, dtype: str = "float32", **options: object) -> object:
+    weight = ruda.ones((4, 2), dtype=dtype)
+    return linear_cross_entropy(ruda.ones(shape), weight, ruda.asarray(target), **options)
+
 
 BAD = [
     Bad(lambda: linear(ruda.ones((2, 3)), ruda.ones((4, 2))), ShapeError, "linear: the input"),
@@ -29,4 +56,12 @@ BAD = [
         DTypeError,
         "linear: bias has another dtype",
     ),
+    Bad(lambda: loss(3, 5), ShapeError, "hidden and weight do not fit"),
+    Bad(lambda: loss(4, 2), ShapeError, "the target does not fit"),
+    Bad(lambda: loss(3, 2, bias=ruda.ones(3)), ShapeError, "one bias per class"),
+    Bad(lambda: loss(3, 2, target=LABELS + 1), IndexRangeError, "linear_cross_entropy: no such"),
+    Bad(lambda: loss(3, 2, target=LABELS / 1), DTypeError, "class indices"),
+    Bad(lambda: loss(3, 2, dtype="float64"), DTypeError, r"Try weight.astype\('float32'\)"),
+    Bad(lambda: loss(3, 2, reduction="avg"), ArgumentError, "unknown reduction"),
+    Bad(lambda: loss(3, 2, label_smoothing=2), ArgumentError, "^linear_cross_entropy: label"),
 ]

@@ -1,0 +1,263 @@
+"""Cross-entropy of a linear map's outputs, a block of rows at a time.
+
+The logits of all rows never exist together: forward keeps the log-sum-exp of each row, and backward
+computes the logits of a block again. Blocks hold as many rows as fit into ``ELEMENTS`` logits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ruda.core.dtypes import FLOAT, compute_of
+from ruda.core.errors import DTypeError, ShapeError
+from ruda.core.shapes import index
+from ruda.core.spec import Spec, is_absent
+from ruda.ops.arith import add, multiply, subtract
+from ruda.ops.cast import astype
+from ruda.ops.cross_entropy import (
+    check_classes,
+    check_reduction,
+    counted,
+    fraction,
+    nonnegative,
+)
+from ruda.ops.explog import exp
+from ruda.ops.getitem import getitem
+from ruda.ops.join import concat
+from ruda.ops.matmul import matmul
+from ruda.ops.movement import expand_dims, matrix_transpose, reshape
+from ruda.ops.reduce import sum
+from ruda.ops.reference import rows as reference
+from ruda.ops.rowwise import check_beside, rounded, statistics_dtype, wide
+from ruda.ops.rules import Specs
+from ruda.ops.table import TABLE, fused
+from ruda.tensor.tensor import RudaTensor
+
+ELEMENTS = 1 << 22
+_NAME = "linear_cross_entropy"
+
+
+def _blocks(rows: int, classes: int) -> Iterator[slice]:
+    size = max(1, ELEMENTS // max(1, classes))
+    return (slice(i, min(i + size, rows)) for i in range(0, max(rows, 1), size))
+
+
+def _check(op: Any, hidden: Spec, weight: Spec, target: Spec, bias: Spec) -> None:
+    got = f"hidden {hidden.shape}, weight {weight.shape}"
+    if hidden.ndim != 2 or weight.ndim != 2 or hidden.shape[1] != weight.shape[1]:
+        raise ShapeError(op.name, "hidden and weight do not fit", got, "[..., H] and [V, H]")
+    if not weight.shape[0]:
+        raise ShapeError(op.name, "there are no classes", got, "a weight [V, H] with V above 0")
+    if target.shape != hidden.shape[:1]:
+        raise ShapeError(op.name, "the target does not fit", target.shape, hidden.shape[:1])
+    if not is_absent(bias) and bias.shape != weight.shape[:1]:
+        raise ShapeError(op.name, "one bias per class is needed", bias.shape, weight.shape[:1])
+
+
+def _cast(op: Any, hidden: Spec, weight: Spec, target: Spec, bias: Spec) -> tuple[Any, ...]:
+    x = hidden.dtype
+    if x not in FLOAT:
+        raise DTypeError(op.name, "hidden is of another kind", x, "a real floating dtype")
+    if weight.dtype is not x:
+        hint = f"weight.astype({str(x)!r})"
+        raise DTypeError(op.name, "weight has another dtype", weight.dtype, x, hint)
+    if not target.dtype.is_integer:
+        raise DTypeError(op.name, "the target is not of class indices", target.dtype, "integers")
+    check_beside(op, hidden, bias=bias)
+    return x, x, None, None if is_absent(bias) else bias.dtype
+
+
+def _shape(op: Any, specs: Specs, *_: Any) -> Any:
+    _check(op, *specs)
+    return specs[2].shape, specs[2].shape
+
+
+def _dtype(op: Any, specs: Specs, *_: Any) -> Any:
+    return _cast(op, *specs), (statistics_dtype(specs[0]),) * 2
+
+
+def _backward_shape(op: Any, specs: Specs, *_: Any) -> Any:
+    hidden, weight, bias = specs[2], specs[3], specs[5]
+    return hidden.shape, weight.shape, (0,) if is_absent(bias) else bias.shape
+
+
+def _backward_dtype(op: Any, specs: Specs, *_: Any) -> Any:
+    hidden, weight, bias = specs[2], specs[3], specs[5]
+    casts = _cast(op, *specs[2:6])
+    kinds = tuple(None if is_absent(s) else s.dtype for s in (*specs[:2], specs[6]))
+    last = hidden.dtype if is_absent(bias) else bias.dtype
+    return (*kinds[:2], *casts, kinds[2]), (hidden.dtype, weight.dtype, last)
+
+
+def _logits_of(hidden: Any, weight: Any, bias: Any) -> Any:
+    x = hidden @ weight.T
+    return x if bias is None else np.add(x, bias, out=x)
+
+
+def _forward(hidden: Any, weight: Any, target: Any, bias: Any, ignore: int, *rates: float) -> Any:
+    check_classes(_NAME, target, len(weight), ignore)
+    outs = np.empty((2, len(hidden)), hidden.dtype)
+    for block in _blocks(len(hidden), len(weight)):
+        logits = _logits_of(hidden[block], weight, bias)
+        outs[:, block] = reference.cross_entropy(logits, target[block], None, ignore, *rates)
+    return outs[0], outs[1]
+
+
+def _backward(
+    dy: Any,
+    dlse: Any,
+    hidden: Any,
+    weight: Any,
+    target: Any,
+    bias: Any,
+    lse: Any,
+    ignore: int,
+    *rates: float,
+) -> Any:
+    dy = np.zeros_like(lse) if dy is None else dy
+    dhidden, dweight = np.empty_like(hidden), np.zeros_like(weight)
+    dbias = np.zeros(0 if bias is None else len(bias), weight.dtype)
+    for block in _blocks(len(hidden), len(weight)):
+        x, level = _logits_of(hidden[block], weight, bias), lse[block]
+        given = (dy[block], x, target[block], level, None, ignore, *rates)
+        dx = reference.cross_entropy_backward(*given)
+        if dlse is not None:
+            dx += np.exp(x - level[:, None]) * dlse[block, None]
+        dhidden[block] = dx @ weight
+        dweight += dx.T @ hidden[block]
+        if bias is not None:
+            dbias += dx.sum(axis=0)
+    return dhidden, dweight, dbias
+
+
+def _logits(hidden: RudaTensor, weight: RudaTensor, bias: RudaTensor | None) -> RudaTensor:
+    kind = compute_of(hidden.dtype)
+    x = matmul(hidden, matrix_transpose(weight), out_dtype=None if kind is hidden.dtype else kind)
+    return x if bias is None else add(x, wide(bias))
+
+
+@fused(
+    "linear_cross_entropy_backward",
+    "dy dlse hidden weight target bias lse",
+    "ignore_index label_smoothing z_loss",
+    "dhidden dweight dbias",
+    shape=_backward_shape,
+    dtype=_backward_dtype,
+    numpy=_backward,
+    optional=("dy", "dlse", "bias"),
+    cast="low",
+    bound="compute",
+)
+def _backward_row(
+    dy: Any,
+    dlse: Any,
+    hidden: RudaTensor,
+    weight: RudaTensor,
+    target: RudaTensor,
+    bias: Any,
+    lse: RudaTensor,
+    *attrs: Any,
+) -> Any:
+    """Gradients in hidden states, weight and bias; that of an absent bias has length 0."""
+    x, w, parts = wide(hidden), wide(weight), []
+    dweight: Any = None
+    dbias: Any = None
+    gradient = TABLE["cross_entropy_backward"].call
+    for block in _blocks(len(hidden), len(weight)):
+        logits, level = _logits(getitem(hidden, block), weight, bias), getitem(lse, block)
+        share = multiply(level, 0) if dy is None else getitem(dy, block)
+        dx = gradient(share, logits, getitem(target, block), level, None, 1, *attrs)
+        if dlse is not None:
+            p = exp(subtract(logits, expand_dims(level, 1)))
+            dx = add(dx, multiply(p, expand_dims(getitem(dlse, block), 1)))
+        parts.append(matmul(dx, w))
+        own = matmul(matrix_transpose(dx), getitem(x, block))
+        dweight = own if dweight is None else add(dweight, own)
+        dbias = sum(dx, axis=0) if dbias is None else add(dbias, sum(dx, axis=0))
+    like = hidden if bias is None else bias
+    dbias = getitem(dbias, slice(0, 0)) if bias is None else dbias
+    outs = (concat(parts), hidden), (dweight, weight), (dbias, like)
+    return tuple(astype(out, own.dtype, copy=False) for out, own in outs)
+
+
+def _vjp(
+    g: Any,
+    hidden: Any,
+    weight: Any,
+    target: Any,
+    bias: Any,
+    lse: Any,
+    ignore_index: int,
+    label_smoothing: float,
+    z_loss: float,
+) -> Any:
+    attrs = (ignore_index, label_smoothing, z_loss)
+    dhidden, dweight, dbias = _backward_row(*g, hidden, weight, target, bias, lse, *attrs)
+    return dhidden, dweight, None, None if bias is None else dbias
+
+
+@fused(
+    _NAME,
+    "hidden weight target bias",
+    "ignore_index label_smoothing z_loss",
+    "loss lse",
+    shape=_shape,
+    dtype=_dtype,
+    numpy=_forward,
+    vjp=_vjp,
+    optional=("bias",),
+    cast="low",
+    bound="compute",
+)
+def _row(hidden: RudaTensor, weight: RudaTensor, target: RudaTensor, bias: Any, *attrs: Any) -> Any:
+    """The loss of each row and the log-sum-exp of its logits, in float32 or float64."""
+    row = TABLE["cross_entropy"].call
+    parts = [
+        row(_logits(getitem(hidden, b), weight, bias), getitem(target, b), None, 1, *attrs)
+        for b in _blocks(len(hidden), len(weight))
+    ]
+    return tuple(concat(out) for out in zip(*parts, strict=True))
+
+
+def linear_cross_entropy(
+    hidden: RudaTensor,
+    weight: RudaTensor,
+    target: RudaTensor,
+    *,
+    bias: RudaTensor | None = None,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    z_loss: float = 0.0,
+    reduction: str = "mean",
+) -> RudaTensor:
+    """``cross_entropy(hidden @ weight.T + bias, target)`` without ever holding all logits.
+
+    ``hidden [..., H]`` and ``weight [V, H]`` of one float dtype, ``target [...]`` of class indices,
+    ``bias [V]``; the options are those of ``cross_entropy``. Forward and backward compute the
+    logits of a block of rows at a time, in float32 for half types.
+
+    Raises ``ShapeError``, ``IndexRangeError`` for a target out of range, ``DTypeError``,
+    ``ArgumentError``.
+
+    >>> hidden, weight = ruda.ones((3, 2)), ruda.zeros((4, 2))
+    >>> linear_cross_entropy(hidden, weight, ruda.asarray([0, 1, 3])).item()
+    1.3862943649291992
+    """
+    check_reduction(_NAME, reduction)
+    rates = fraction(_NAME, label_smoothing), nonnegative(_NAME, z_loss)
+    ignore = index(ignore_index, _NAME, "ignore_index")
+    if not hidden.ndim or target.shape != hidden.shape[:-1]:
+        got = f"hidden {hidden.shape}, target {target.shape}"
+        raise ShapeError(_NAME, "the target does not fit", got, "hidden [..., H], target [...]")
+    rows = reshape(hidden, (target.size, hidden.shape[-1]))
+    classes = reshape(target, (target.size,))
+    loss, _ = _row(rows, weight, classes, bias, ignore, *rates)
+    if reduction == "none":
+        return rounded(reshape(loss, target.shape), hidden)
+    total = sum(loss)
+    if reduction == "mean":
+        total = total / counted(classes, None, ignore, loss)
+    return rounded(total, hidden)

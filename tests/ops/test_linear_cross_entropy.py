@@ -1,0 +1,108 @@
+"""The cross-entropy of a linear map beside the two apart, and what it keeps in memory."""
+
+from __future__ import annotations
+
+import tracemalloc
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ruda
+import ruda.nn.functional as F
+from ruda.ops import linear_cross_entropy as module
+from ruda.testing import assert_close
+
+TARGET = np.array([[0, 6, -100], [3, 3, 1]])
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"reduction": "none", "label_smoothing": 0.1},
+    {"reduction": "sum", "z_loss": 0.01, "ignore_index": 3},
+]
+
+
+def inputs(dtype: str = "float64") -> list[ruda.Tensor]:
+    """Values that bfloat16 holds exactly."""
+    rng = np.random.default_rng(0)
+    drawn = [rng.integers(-8, 8, s) / 4 for s in ((2, 3, 4), (7, 4), (7,))]
+    return [ruda.tensor(x, dtype=dtype, requires_grad=True) for x in drawn]
+
+
+def together(hidden: Any, weight: Any, bias: Any, target: Any, **options: Any) -> Any:
+    return F.linear_cross_entropy(hidden, weight, target, bias=bias, **options)
+
+
+def apart(hidden: Any, weight: Any, bias: Any, target: Any, **options: Any) -> Any:
+    return F.cross_entropy(F.linear(hidden, weight, bias), target, **options)
+
+
+def step(loss_of: Any, dtype: str, options: dict[str, Any]) -> list[Any]:
+    """The loss and the gradients of hidden states, weight and bias."""
+    given = inputs(dtype)
+    target = np.where(TARGET == -100, options.get("ignore_index", -100), TARGET)
+    loss = loss_of(*given, ruda.asarray(target), **options)
+    loss.sum().backward()
+    return [loss, *(x.grad for x in given)]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("elements", [1 << 22, 14], ids=["one block", "blocks of two"])
+def test_it_is_the_two_apart(
+    options: dict[str, Any], elements: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "ELEMENTS", elements)
+    mine = step(together, "float64", options)
+    for got, expected in zip(mine, step(apart, "float64", options), strict=True):
+        assert_close(got, expected)
+
+
+def test_half_types_see_logits_in_float32() -> None:
+    exact = step(together, "float64", {})
+    for got, expected in zip(step(together, "bfloat16", {}), exact, strict=True):
+        assert got.dtype == "bfloat16"
+        assert_close(got, expected.astype("bfloat16"))
+
+
+def test_blocks_keep_the_second_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ELEMENTS", 14)
+    target = ruda.asarray(TARGET)
+    hidden, weight, bias = (x.detach() for x in inputs())
+    hessians = [
+        ruda.hessian(lambda w, f=f: f(hidden, w, bias, target))(weight) for f in (together, apart)
+    ]
+    assert_close(*hessians)
+
+
+def test_autocast_lowers_the_product_and_not_the_loss() -> None:
+    given = inputs("float32")
+    with ruda.autocast("bfloat16"):
+        loss = together(*given, ruda.asarray(TARGET))
+    assert loss.dtype == "float32"
+    loss.backward()
+    assert {x.grad.dtype.name for x in given} == {"float32"}
+
+
+def test_a_compiled_step_is_the_eager_one() -> None:
+    target = ruda.asarray(TARGET)
+    hidden, weight, bias = (x.detach() for x in inputs())
+
+    def gradient(h: Any, w: Any, b: Any) -> Any:
+        return ruda.grad(lambda x: together(x, w, b, target))(h)
+
+    expected = gradient(hidden, weight, bias)
+    assert_close(ruda.compile(gradient)(hidden, weight, bias), expected)
+
+
+def test_the_logits_never_exist_together() -> None:
+    rows, classes = 2048, 16384
+    hidden = ruda.ones((rows, 8), dtype="float32").requires_grad_()
+    weight = ruda.full((classes, 8), 0.1, dtype="float32").requires_grad_()
+    target = ruda.arange(rows)
+    tracemalloc.start()
+    try:
+        F.linear_cross_entropy(hidden, weight, target).backward()
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    # A block and its gradient, with what their formulas keep beside them.
+    assert peak < 8 * 4 * module.ELEMENTS < 4 * rows * classes * 1.01
