@@ -5,12 +5,10 @@ Done once, here, so that no row has to undo broadcasting or promotion.
 
 from __future__ import annotations
 
-from ruda.core.shapes import Shape
 from ruda.core.spec import Spec
 from ruda.ops.cast import astype
 from ruda.ops.complexes import real
-from ruda.ops.movement import reshape
-from ruda.ops.reduce import sum
+from ruda.ops.reduce import unbroadcast
 from ruda.tensor.tensor import RudaTensor
 
 
@@ -24,10 +22,3 @@ def fitted(g: RudaTensor, spec: Spec) -> RudaTensor:
         if g.spec.dtype is not spec.dtype:
             g = astype(g, spec.dtype)
     return g
-
-
-def unbroadcast(g: RudaTensor, shape: Shape) -> RudaTensor:
-    """``g`` summed over the axes that broadcasting from ``shape`` added or stretched."""
-    lead = g.ndim - len(shape)
-    axes = tuple(i for i, n in enumerate(g.shape) if i < lead or (shape[i - lead] == 1 and n != 1))
-    return reshape(sum(g, axis=axes) if axes else g, shape)

@@ -75,13 +75,20 @@ def broadcast_shapes(op: str, *shapes: Shape) -> Shape:
     return tuple(out)
 
 
+def broadcasts_to(shape: Shape, target: Shape) -> bool:
+    """Whether ``shape`` can be repeated to ``target``, which stays as it is.
+
+    >>> broadcasts_to((3, 1), (2, 3, 4)), broadcasts_to((3, 4), (3, 1))
+    (True, False)
+    """
+    pairs = zip(reversed(shape), reversed(target), strict=False)
+    return len(shape) <= len(target) and all(n in (1, m) for n, m in pairs)
+
+
 def broadcast_strides(op: str, shape: Shape, strides: Shape, target: Shape) -> Shape:
     """Strides that show ``shape`` as ``target``: repeated axes get stride 0."""
     lead = len(target) - len(shape)
-    fits = lead >= 0 and all(
-        a == b or a == 1 for a, b in zip(shape, target[max(lead, 0) :], strict=False)
-    )
-    if not fits:
+    if not broadcasts_to(shape, target):
         raise ShapeError(op, "cannot broadcast", got=shape, expected=f"a shape that fits {target}")
     own = (
         0 if a == 1 and b != 1 else s for a, b, s in zip(shape, target[lead:], strides, strict=True)

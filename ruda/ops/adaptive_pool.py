@@ -13,10 +13,10 @@ from ruda.core.errors import ArgumentError, ShapeError
 from ruda.core.shapes import Shape
 from ruda.core.spec import Spec
 from ruda.ops import rules
-from ruda.ops.pool import check_rank, max_pool_backward, with_indices
+from ruda.ops.pool import max_pool_backward, with_indices
 from ruda.ops.reference import pool as reference
 from ruda.ops.table import row
-from ruda.ops.windows import per_axis
+from ruda.ops.windows import check_rank, per_axis
 from ruda.tensor.tensor import RudaTensor
 
 _adaptive_max_pool = row(

@@ -9,10 +9,8 @@ from typing import Any
 
 from ruda.core.errors import NormalizationDTypeError, NormalizationShapeError
 from ruda.core.shapes import normalize_axis
-from ruda.core.spec import Spec
 from ruda.ops.cast import astype
 from ruda.ops.norm import (
-    COLUMNS,
     layer_dtype,
     layer_shape,
     layer_vjp,
@@ -21,11 +19,10 @@ from ruda.ops.norm import (
     rms_vjp,
 )
 from ruda.ops.reference import rows as reference
-from ruda.ops.rowwise import check_tensors, positive, wide
+from ruda.ops.rowwise import COLUMNS, check_tensors, positive, wide
+from ruda.ops.rules import Specs
 from ruda.ops.table import TABLE, fused
 from ruda.tensor.tensor import RudaTensor
-
-Specs = tuple[Spec, ...]
 
 _layer_row, _rms_row = TABLE["layer_norm"].call, TABLE["rms_norm"].call
 

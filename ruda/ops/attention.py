@@ -20,19 +20,19 @@ from ruda.core.errors import (
     AttentionShapeError,
     StrategyError,
 )
-from ruda.core.shapes import Shape, index
+from ruda.core.shapes import Shape, broadcasts_to, index
 from ruda.core.spec import Spec, absent_spec, is_absent
 from ruda.ops import scores as formula
 from ruda.ops.dropout import kept_scale
 from ruda.ops.generator import chosen
 from ruda.ops.reference import attention as reference
 from ruda.ops.reference import sampling
+from ruda.ops.rules import Specs
 from ruda.ops.table import TABLE, fused
 from ruda.tensor.host import draw_number, seed_number
 from ruda.tensor.operands import as_scalar
 from ruda.tensor.tensor import RudaTensor
 
-Specs = tuple[Spec, ...]
 STRATEGIES = ("auto", "composite", "vendor", "flash", "flash_unit")
 _REASONS = {
     "vendor": "cuDNN runs on CUDA devices alone",
@@ -63,15 +63,10 @@ def _check_shapes(q: Spec, k: Spec, v: Spec, mask: Spec, bias: Spec) -> Shape:
         raise AttentionShapeError("attention", "heads do not group", got, expected)
     scores = (*q.shape[:3], k.shape[2])
     for name, spec in (("mask", mask), ("bias", bias)):
-        if not is_absent(spec) and not _broadcasts(spec.shape, scores):
+        if not is_absent(spec) and not broadcasts_to(spec.shape, scores):
             expected = f"a shape that broadcasts to {scores}"
             raise AttentionShapeError("attention", f"{name} does not fit", spec.shape, expected)
     return scores
-
-
-def _broadcasts(shape: Shape, target: Shape) -> bool:
-    pairs = zip(reversed(shape), reversed(target), strict=False)
-    return len(shape) <= len(target) and all(n in (1, m) for n, m in pairs)
 
 
 def _check_dtypes(name: str, q: Spec, k: Spec, v: Spec, mask: Spec, bias: Spec) -> None:

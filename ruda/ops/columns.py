@@ -11,15 +11,13 @@ import numpy as np
 from ruda.core.dtypes import ARITHMETIC
 from ruda.core.errors import ShapeError
 from ruda.core.shapes import Shape
-from ruda.core.spec import Spec
 from ruda.ops import rules
 from ruda.ops.movement import expand_dims, squeeze
 from ruda.ops.reference.windows import offset_slices, pad_spatial, window_count, windows_view
+from ruda.ops.rules import Specs
 from ruda.ops.table import row
 from ruda.ops.windows import Pairs, padding_pairs, per_axis
 from ruda.tensor.tensor import RudaTensor
-
-Specs = tuple[Spec, ...]
 
 
 def _counts(op: str, sizes: Shape, kernel: Shape, stride: Shape, pads: Pairs, gap: Shape) -> Shape:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from ruda.core.dtypes import DType
 from ruda.core.errors import ConvDTypeError, ConvShapeError
 from ruda.core.shapes import Shape, index, normalize_shape
 from ruda.ops import conv_rows as rows
@@ -124,10 +125,10 @@ def _convolve(
         raise ConvShapeError(name, "ranks do not fit", f"{x.shape} and {w.shape}", expected)
     kernel = w.shape[2:]
     attrs = _settings(name, kernel, stride, padding, dilation, groups, layout, strategy)
-    _check_bias(name, bias, w)
+    check_bias(name, bias, w.dtype, w.shape[0])
     batched = x if x.ndim == rank + 2 else expand_dims(x, 0)
     out: RudaTensor = rows.conv(batched, _in_layout(w, layout), *attrs)
-    out = _shifted(out, bias, layout)
+    out = add_bias(out, bias, rank if layout == "nchw" else 0)
     return out if batched is x else squeeze(out, 0)
 
 
@@ -136,22 +137,23 @@ def _in_layout(w: RudaTensor, layout: str) -> RudaTensor:
     return w if layout == "nchw" else moveaxis(w, 1, -1)
 
 
-def _shifted(out: RudaTensor, bias: RudaTensor | None, layout: str) -> RudaTensor:
+def add_bias(out: RudaTensor, bias: RudaTensor | None, trailing: int) -> RudaTensor:
+    """``out`` plus ``bias [O]`` along the axis of channels, which ``trailing`` axes follow."""
     if bias is None:
         return out
-    trailing = out.ndim - 2 if layout == "nchw" else 0
     # Only autocast makes the dtypes differ here.
     return out + reshape(astype(bias, out.dtype, copy=False), (-1,) + (1,) * trailing)
 
 
-def _check_bias(name: str, bias: RudaTensor | None, w: RudaTensor) -> None:
+def check_bias(name: str, bias: RudaTensor | None, dtype: DType, channels: int) -> None:
+    """Raise unless ``bias`` is None, or one element of ``dtype`` for each output channel."""
     if bias is None:
         return
-    if bias.shape != w.shape[:1]:
-        raise ConvShapeError(name, "bias does not fit the weight", bias.shape, w.shape[:1])
-    if bias.dtype is not w.dtype:
-        hint = f"bias.astype({str(w.dtype)!r})"
-        raise ConvDTypeError(name, "bias has another dtype", bias.dtype, w.dtype, hint)
+    if bias.shape != (channels,):
+        raise ConvShapeError(name, "bias does not fit the weight", bias.shape, (channels,))
+    if bias.dtype is not dtype:
+        hint = f"bias.astype({str(dtype)!r})"
+        raise ConvDTypeError(name, "bias has another dtype", bias.dtype, dtype, hint)
 
 
 def _settings(
@@ -222,8 +224,8 @@ def conv_forward_nhwc(
         raise ConvShapeError(name, "ranks do not fit", got, expected)
     kernel = weight.shape[1:-1]
     attrs = _settings(name, kernel, stride, padding, dilation, groups, "nhwc", strategy)
-    _check_bias(name, bias, weight)
-    return _shifted(rows.conv(input, weight, *attrs), bias, "nhwc")
+    check_bias(name, bias, weight.dtype, weight.shape[0])
+    return add_bias(rows.conv(input, weight, *attrs), bias, 0)
 
 
 def conv_data_backward(

@@ -17,14 +17,12 @@ from ruda.core.errors import (
     StrategyError,
 )
 from ruda.core.shapes import Shape
-from ruda.core.spec import Spec
 from ruda.ops.complexes import conj
 from ruda.ops.reference import convolve as reference
 from ruda.ops.reference.conv import conv_output_shape
+from ruda.ops.rules import Specs
 from ruda.ops.table import row
 from ruda.ops.windows import Pairs
-
-Specs = tuple[Spec, ...]
 
 LAYOUTS = ("nchw", "nhwc")
 STRATEGIES = ("direct", "implicit_gemm", "vendor", "auto")

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ruda.core.errors import ConvDTypeError, ConvShapeError
+from ruda.core.errors import ConvShapeError
 from ruda.core.shapes import Shape, index
-from ruda.ops.cast import astype
-from ruda.ops.conv import ConvArgumentError, conv_data_backward
-from ruda.ops.movement import expand_dims, reshape, squeeze
+from ruda.ops.conv import ConvArgumentError, add_bias, check_bias, conv_data_backward
+from ruda.ops.movement import expand_dims, squeeze
 from ruda.ops.table import composite
 from ruda.ops.tiling import pad
 from ruda.ops.windows import Pairs, padding_pairs, per_axis
@@ -35,7 +34,7 @@ def _transpose(
         expected = f"a weight [{x.shape[-rank - 1]}, O / groups, *K]"
         raise ConvShapeError(name, "input channels do not fit the weight", got, expected)
     channels = w.shape[1] * index(groups, name, "groups")
-    _check_bias(name, bias, w, channels)
+    check_bias(name, bias, w.dtype, channels)
     batched = x if x.ndim == rank + 2 else expand_dims(x, 0)
     spatial = batched.shape[2:], w.shape[2:]
     sizes, pads, beyond = _sizes(name, *spatial, stride, padding, output_padding, dilation)
@@ -43,20 +42,8 @@ def _transpose(
     out = conv_data_backward(batched, w, shape, stride, pads, dilation, groups)
     if any(beyond):
         out = pad(out, ((0, 0), (0, 0), *((0, n) for n in beyond)))
-    if bias is not None:
-        # Only autocast makes the dtypes differ here.
-        out = out + reshape(astype(bias, out.dtype, copy=False), (-1,) + (1,) * rank)
+    out = add_bias(out, bias, rank)
     return out if batched is x else squeeze(out, 0)
-
-
-def _check_bias(name: str, bias: RudaTensor | None, w: RudaTensor, channels: int) -> None:
-    if bias is None:
-        return
-    if bias.shape != (channels,):
-        raise ConvShapeError(name, "bias does not fit the weight", bias.shape, (channels,))
-    if bias.dtype is not w.dtype:
-        hint = f"bias.astype({str(w.dtype)!r})"
-        raise ConvDTypeError(name, "bias has another dtype", bias.dtype, w.dtype, hint)
 
 
 def _sizes(
@@ -104,18 +91,8 @@ def conv_transpose1d(
     dilation: Any = 1,
 ) -> RudaTensor:
     """Spread ``input [N, C, L]`` by ``weight [C, O / groups, K]``; see ``conv_transpose2d``."""
-    return _transpose(
-        "conv_transpose1d",
-        1,
-        input,
-        weight,
-        bias,
-        stride,
-        padding,
-        output_padding,
-        groups,
-        dilation,
-    )
+    settings = (stride, padding, output_padding, groups, dilation)
+    return _transpose("conv_transpose1d", 1, input, weight, bias, *settings)
 
 
 @composite
@@ -138,18 +115,8 @@ def conv_transpose2d(
     >>> conv_transpose2d(ruda.ones((1, 2, 3, 3)), ruda.ones((2, 4, 2, 2)), stride=2).shape
     (1, 4, 6, 6)
     """
-    return _transpose(
-        "conv_transpose2d",
-        2,
-        input,
-        weight,
-        bias,
-        stride,
-        padding,
-        output_padding,
-        groups,
-        dilation,
-    )
+    settings = (stride, padding, output_padding, groups, dilation)
+    return _transpose("conv_transpose2d", 2, input, weight, bias, *settings)
 
 
 @composite
@@ -164,15 +131,5 @@ def conv_transpose3d(
     dilation: Any = 1,
 ) -> RudaTensor:
     """Spread ``input [N, C, D, H, W]`` by ``weight``; see ``conv_transpose2d``."""
-    return _transpose(
-        "conv_transpose3d",
-        3,
-        input,
-        weight,
-        bias,
-        stride,
-        padding,
-        output_padding,
-        groups,
-        dilation,
-    )
+    settings = (stride, padding, output_padding, groups, dilation)
+    return _transpose("conv_transpose3d", 3, input, weight, bias, *settings)

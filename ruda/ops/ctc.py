@@ -28,13 +28,12 @@ from ruda.ops.matmul import matmul
 from ruda.ops.movement import broadcast_to, expand_dims, permute_dims, reshape, squeeze
 from ruda.ops.reference import alignment as reference
 from ruda.ops.rowwise import rounded, statistics_dtype
+from ruda.ops.rules import Specs
 from ruda.ops.select import where
 from ruda.ops.strides import span
 from ruda.ops.table import fused
 from ruda.tensor.operands import as_scalar
 from ruda.tensor.tensor import RudaTensor
-
-Specs = tuple[Spec, ...]
 
 # The logarithm of nothing in the bodies: finite, so that differences of two are numbers, and far
 # below any sum of real logarithms.

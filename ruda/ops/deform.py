@@ -8,9 +8,10 @@ from typing import Any
 from ruda.core.dtypes import FLOAT
 from ruda.core.errors import ConvDTypeError, ConvShapeError
 from ruda.core.shapes import Shape, index
-from ruda.core.spec import Spec, is_absent
-from ruda.ops import pixels
+from ruda.core.spec import is_absent
+from ruda.ops import pixels, rules
 from ruda.ops.cast import astype
+from ruda.ops.conv import add_bias, check_bias
 from ruda.ops.conv_rows import ConvArgumentError
 from ruda.ops.create import arange
 from ruda.ops.matmul import matmul
@@ -18,11 +19,10 @@ from ruda.ops.movement import moveaxis, reshape
 from ruda.ops.reference import deform as reference
 from ruda.ops.reference.conv import conv_output_shape
 from ruda.ops.rowwise import wide
+from ruda.ops.rules import Specs
 from ruda.ops.table import fused
 from ruda.ops.windows import Pairs, padding_pairs, per_axis
 from ruda.tensor.tensor import RudaTensor
-
-Specs = tuple[Spec, ...]
 
 
 def _shape(
@@ -56,21 +56,12 @@ def _shape(
     return out
 
 
-def _dtype(op: Any, specs: Specs, *_: Any) -> Any:
-    dtype = specs[0].dtype
-    for arg, spec in zip(op.args, specs, strict=True):
-        if not is_absent(spec) and spec.dtype is not dtype:
-            hint = f"{arg}.astype({str(dtype)!r})"
-            raise ConvDTypeError(op.name, f"{arg} has another dtype", spec.dtype, dtype, hint)
-    return tuple(None if is_absent(spec) else dtype for spec in specs), dtype
-
-
 @fused(
     "deform_conv2d",
     "x offset weight mask",
     "stride padding dilation groups offset_groups",
     shape=_shape,
-    dtype=_dtype,
+    dtype=rules.one_dtype,
     numpy=reference.deform_conv2d,
     accepts=FLOAT,
     optional=("mask",),
@@ -154,10 +145,6 @@ def deform_conv2d(
     counts = [index(groups, name, "groups"), index(offset_groups, name, "offset_groups")]
     if min(counts) < 1:
         raise ConvArgumentError(name, "groups are too small", counts, "at least 1")
-    if bias is not None and (bias.shape != weight.shape[:1] or bias.dtype is not weight.dtype):
-        got, expected = bias.spec, f"{weight.dtype} {weight.shape[:1]}"
-        raise ConvShapeError(name, "bias does not fit the weight", got, expected)
+    check_bias(name, bias, weight.dtype, weight.shape[0])
     out: RudaTensor = _deform_conv2d(input, offset, weight, mask, steps, pairs, spread, *counts)
-    if bias is not None:
-        out = out + reshape(astype(bias, out.dtype, copy=False), (-1, 1, 1))
-    return out
+    return add_bias(out, bias, 2)

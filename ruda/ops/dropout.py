@@ -8,20 +8,19 @@ import numpy as np
 
 from ruda.core import dtypes
 from ruda.core.dtypes import INEXACT
-from ruda.core.errors import ArgumentError, DTypeError, ShapeError
-from ruda.core.spec import Spec
+from ruda.core.errors import ArgumentError, DTypeError
 from ruda.ops import rules
 from ruda.ops.create import ones, zeros
 from ruda.ops.generator import chosen
 from ruda.ops.movement import reshape
 from ruda.ops.reference import sampling
+from ruda.ops.rules import Specs
 from ruda.ops.select import where
 from ruda.ops.table import composite, fused, row
+from ruda.ops.windows import check_rank
 from ruda.tensor.host import draw_number, seed_number
 from ruda.tensor.operands import as_scalar
 from ruda.tensor.tensor import RudaTensor
-
-Specs = tuple[Spec, ...]
 
 keep_mask = row(
     "random",
@@ -67,7 +66,8 @@ def _dropout(x: RudaTensor, p: float, seed: int, draw: Any) -> RudaTensor:
     return where(keep, x * kept_scale(p), 0)
 
 
-def _probability(op: str, p: Any) -> float:
+def probability(op: str, p: Any) -> float:
+    """``p`` as a float from 0 to 1, or an error that names it."""
     value = as_scalar(p)
     if value is None or isinstance(value, complex):
         raise DTypeError(op, "p is no real number", f"{p!r:.60}", "a real scalar")
@@ -87,7 +87,7 @@ def dropout(
     >>> dropout(ruda.ones(4), 0.5, generator=ruda.random.Generator(0)).tolist()
     [0.0, 2.0, 2.0, 2.0]
     """
-    rate = _probability("dropout", p)
+    rate = probability("dropout", p)
     if not training or rate == 0:
         return input
     if rate == 1:
@@ -99,10 +99,8 @@ def dropout(
 def _channels(
     name: str, rank: int, x: RudaTensor, p: float, training: bool, generator: Any
 ) -> RudaTensor:
-    if x.ndim not in (rank + 1, rank + 2):
-        expected = f"[N, C, *S] or [C, *S] with {rank} spatial axes"
-        raise ShapeError(name, "wrong rank", x.shape, expected)
-    rate = _probability(name, p)
+    check_rank(name, rank, x)
+    rate = probability(name, p)
     if not training or rate == 0:
         return x
     lead = x.shape[: x.ndim - rank]

@@ -11,11 +11,10 @@ from ruda.core.shapes import Shape, index
 from ruda.core.spec import Spec
 from ruda.ops.compare import equal
 from ruda.ops.movement import expand_dims
+from ruda.ops.rules import Specs
 from ruda.ops.select import where
 from ruda.ops.table import row
 from ruda.tensor.tensor import RudaTensor
-
-Specs = tuple[Spec, ...]
 
 
 def _check_indices(op: Any, indices: Spec) -> None:

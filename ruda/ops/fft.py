@@ -22,12 +22,11 @@ from ruda.ops.complexes import conj
 from ruda.ops.create import arange, float_dtype, zeros
 from ruda.ops.join import concat
 from ruda.ops.movement import reshape
+from ruda.ops.rules import Specs
 from ruda.ops.select import where
 from ruda.ops.strides import span
 from ruda.ops.table import composite, row
 from ruda.tensor.tensor import RudaTensor
-
-Specs = tuple[Spec, ...]
 
 # The norm under which the opposite direction has the same scale.
 OPPOSITE = {"backward": "forward", "ortho": "ortho", "forward": "backward"}

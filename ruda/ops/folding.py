@@ -8,12 +8,10 @@ import numpy as np
 
 from ruda.core.errors import ArgumentError, ShapeError
 from ruda.core.shapes import Shape, index, normalize_axis
-from ruda.core.spec import Spec
 from ruda.ops.movement import view
+from ruda.ops.rules import Specs
 from ruda.ops.strides import adjoint, as_strided_bytes
 from ruda.tensor.tensor import RudaTensor
-
-Specs = tuple[Spec, ...]
 
 
 def _unfolded(op: Any, specs: Specs, axis: int, size: int, step: int) -> Any:

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from ruda.core.dtypes import FLOAT
-from ruda.core.errors import ArgumentError, DTypeError, ShapeError
+from ruda.core.errors import ArgumentError, ShapeError
 from ruda.core.shapes import Shape, normalize_shape
-from ruda.core.spec import Spec
-from ruda.ops import pixels
+from ruda.ops import pixels, rules
 from ruda.ops.cast import astype
 from ruda.ops.create import linspace, ones
 from ruda.ops.join import concat, stack
@@ -17,10 +16,9 @@ from ruda.ops.matmul import matmul
 from ruda.ops.movement import broadcast_to, expand_dims, matrix_transpose, moveaxis, reshape
 from ruda.ops.reference import pixels as reference
 from ruda.ops.rowwise import wide
+from ruda.ops.rules import Specs
 from ruda.ops.table import composite, fused
 from ruda.tensor.tensor import RudaTensor
-
-Specs = tuple[Spec, ...]
 
 _MODES = ("bilinear", "nearest", "bicubic")
 _PADDINGS = ("zeros", "border", "reflection")
@@ -39,22 +37,12 @@ def _sampled(op: Any, specs: Specs, mode: str, *_: Any) -> Shape:
     return (*x[:2], *grid[1:-1])
 
 
-def one_float(op: Any, specs: Specs, *_: Any) -> Any:
-    """All operands have the dtype of the first, and so has the result."""
-    dtype = specs[0].dtype
-    for arg, spec in zip(op.args, specs, strict=True):
-        if not spec.weak and spec.dtype is not dtype:
-            hint = f"{arg}.astype({str(dtype)!r})"
-            raise DTypeError(op.name, f"{arg} has another dtype", spec.dtype, dtype, hint)
-    return tuple(None if spec.weak else dtype for spec in specs), dtype
-
-
 @fused(
     "grid_sample",
     "x grid",
     "mode padding corners",
     shape=_sampled,
-    dtype=one_float,
+    dtype=rules.one_dtype,
     numpy=reference.grid_sample,
     accepts=FLOAT,
 )

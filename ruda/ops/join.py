@@ -10,15 +10,14 @@ import numpy as np
 from ruda.core.dtypes import ALL, promote_all
 from ruda.core.errors import ArgumentError, DTypeError, ShapeError
 from ruda.core.shapes import Shape, index, normalize_axis
-from ruda.core.spec import Spec
 from ruda.ops.movement import reshape
+from ruda.ops.rules import Specs
 from ruda.ops.strides import slice_view, span
 from ruda.ops.table import composite, row
 from ruda.tensor.dispatch import OPS, slow
 from ruda.tensor.operands import Vector
 from ruda.tensor.tensor import RudaTensor
 
-Specs = tuple[Spec, ...]
 _reshape = OPS["reshape"].call
 
 

@@ -13,7 +13,6 @@ import numpy as np
 from ruda.core.dtypes import NUMERIC
 from ruda.core.errors import ArgumentError, ShapeError
 from ruda.core.shapes import Shape, broadcast_shapes, index
-from ruda.core.spec import Spec
 from ruda.ops import rules
 from ruda.ops.arith import absolute
 from ruda.ops.complexes import conj
@@ -26,11 +25,10 @@ from ruda.ops.movement import moveaxis
 from ruda.ops.reduce import max as _max
 from ruda.ops.reduce import min as _min
 from ruda.ops.reduce import sum as _sum
+from ruda.ops.rules import Specs
 from ruda.ops.statistics import vector_norm
 from ruda.ops.table import composite, row
 from ruda.tensor.tensor import RudaTensor
-
-Specs = tuple[Spec, ...]
 
 _SINGULAR = {"nuc": _sum, 2: _max, -2: _min}
 _SUMMED = {1: (-2, _max), -1: (-2, _min), math.inf: (-1, _max), -math.inf: (-1, _min)}

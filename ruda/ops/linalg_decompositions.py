@@ -11,9 +11,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ruda.core.dtypes import PRECISE
 from ruda.core.errors import ArgumentError, GradientError
-from ruda.core.spec import Spec
 from ruda.ops import rules
 from ruda.ops.create import zeros, zeros_like
 from ruda.ops.diagonal import tril, triu
@@ -22,17 +20,15 @@ from ruda.ops.linalg_solve import solve_triangles
 from ruda.ops.matmul import adjoint
 from ruda.ops.matrices import (
     columns,
+    lapack_row,
     lower_half,
     matrix,
     rows,
     square_matrix,
     upper_half,
 )
-from ruda.ops.reference import lapack
-from ruda.ops.table import row
+from ruda.ops.rules import Specs
 from ruda.tensor.tensor import RudaTensor
-
-Specs = tuple[Spec, ...]
 
 
 class QRResult(NamedTuple):
@@ -48,11 +44,6 @@ class LUResult(NamedTuple):
     P: RudaTensor
     L: RudaTensor
     U: RudaTensor
-
-
-def _factored(name: str, attrs: str, outs: str, **rest: Any) -> Any:
-    rest = {"accepts": PRECISE, "bound": "compute", "numpy": getattr(lapack, name), **rest}
-    return row("library", name, "x", attrs, outs, **rest)
 
 
 def _alike(op: Any, specs: Specs, *_: Any) -> Any:
@@ -73,12 +64,11 @@ def _cholesky_cotangent(g: Any, out: Any, upper: bool) -> Any:
     return (s + adjoint(s)) / 2
 
 
-_cholesky = _factored(
+_cholesky = lapack_row(
     "cholesky",
+    "x",
     "upper",
-    "",
     shape=square_matrix,
-    dtype=rules.promote,
     vjp=(_cholesky_cotangent,),
     doc="Triangular factor of Hermitian positive definite matrices.",
 )
@@ -132,8 +122,9 @@ def _tall_qr_cotangent(gq: Any, gr: Any, q: Any, r: Any) -> Any:
     return _over(left if gq is None else left + gq, r)
 
 
-_qr = _factored(
+_qr = lapack_row(
     "qr",
+    "x",
     "mode",
     "q r",
     shape=_qr_shapes,
@@ -189,8 +180,9 @@ def _lu_cotangent(g: Any, p: Any, l: Any, u: Any) -> Any:  # noqa: E741
     return (p @ out,)
 
 
-_lu = _factored(
+_lu = lapack_row(
     "lu",
+    "x",
     "",
     "p l u",
     shape=_lu_shapes,

@@ -11,23 +11,20 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ruda.core.dtypes import PRECISE, real_of
+from ruda.core.dtypes import real_of
 from ruda.core.errors import ShapeError
 from ruda.core.shapes import Shape, broadcast_shapes
-from ruda.core.spec import Spec
 from ruda.ops import rules
 from ruda.ops.complexes import conj, imag, is_real, real
 from ruda.ops.diagonal import tril, triu
 from ruda.ops.linalg_values import default_rtol, matrix_rank, svdvals
 from ruda.ops.matmul import adjoint, matmul, vecdot
-from ruda.ops.matrices import matrix, square_matrix
+from ruda.ops.matrices import lapack_row, matrix, square_matrix
 from ruda.ops.movement import expand_dims, squeeze
 from ruda.ops.reduce import sum as _sum
-from ruda.ops.reference import lapack
-from ruda.ops.table import composite, row
+from ruda.ops.rules import Specs
+from ruda.ops.table import composite
 from ruda.tensor.tensor import RudaTensor
-
-Specs = tuple[Spec, ...]
 
 
 class SlogdetResult(NamedTuple):
@@ -46,13 +43,7 @@ class LstsqResult(NamedTuple):
     singular_values: RudaTensor
 
 
-def _system(name: str, args: str, attrs: str = "", outs: str = "", **columns: Any) -> Any:
-    numpy = getattr(lapack, name)
-    columns = {"dtype": rules.promote, "accepts": PRECISE, "bound": "compute", **columns}
-    return row("library", name, args, attrs, outs, numpy=numpy, **columns)
-
-
-inv = _system(
+inv = lapack_row(
     "inv",
     "x",
     shape=square_matrix,
@@ -74,7 +65,7 @@ def _solve_cotangents(g: Any, x: Any, out: Any) -> Any:
     return -(gy @ adjoint(out)), gy
 
 
-_solve = _system(
+_solve = lapack_row(
     "solve",
     "x y",
     shape=_solved,
@@ -108,7 +99,7 @@ def _triangular_cotangents(g: Any, x: Any, out: Any, upper: bool, unit_diagonal:
     return gx, gy
 
 
-solve_triangles = _system(
+solve_triangles = lapack_row(
     "solve_triangular",
     "x y",
     "upper unit_diagonal",
@@ -145,14 +136,14 @@ def _adjugate_cotangent(g: Any, x: Any, out: Any) -> Any:
     return _over_matrices(trace) * adjoint(out) - adjoint(out) @ g @ inverse
 
 
-_adjugate = _system(
+_adjugate = lapack_row(
     "adjugate",
     "x",
     shape=square_matrix,
     vjp=(_adjugate_cotangent,),
     doc="``det(x) inv(x)``, defined for singular matrices too: the gradient of ``det``.",
 )
-det = _system(
+det = lapack_row(
     "det",
     "x",
     shape=lambda op, specs: square_matrix(op, specs)[:-2],
@@ -175,7 +166,7 @@ def _slogdet_cotangent(g: Any, x: Any, sign: Any) -> Any:
     return (None if factor is None else _over_matrices(factor) * adjoint(inv(x)),)
 
 
-_slogdet = _system(
+_slogdet = lapack_row(
     "slogdet",
     "x",
     "",
@@ -217,7 +208,7 @@ def _pinv_cotangent(g: Any, x: Any, out: Any) -> Any:
     return left + right - p @ g @ p
 
 
-_pinv = _system(
+_pinv = lapack_row(
     "pinv",
     "x rtol",
     shape=_pseudoinverted,

@@ -15,25 +15,22 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ruda.core.dtypes import PRECISE, finfo, real_of
+from ruda.core.dtypes import finfo, real_of
 from ruda.core.errors import GradientError
-from ruda.core.spec import Spec
 from ruda.ops import rules
 from ruda.ops.arith import reciprocal
 from ruda.ops.compare import equal, greater
 from ruda.ops.complexes import conj, imag, is_real
 from ruda.ops.create import zeros
 from ruda.ops.matmul import adjoint
-from ruda.ops.matrices import matrix, square_matrix
+from ruda.ops.matrices import lapack_row, matrix, square_matrix
 from ruda.ops.movement import expand_dims
 from ruda.ops.reduce import max as _max
 from ruda.ops.reduce import sum as _sum
-from ruda.ops.reference import lapack
+from ruda.ops.rules import Specs
 from ruda.ops.select import where
-from ruda.ops.table import composite, row
+from ruda.ops.table import composite
 from ruda.tensor.tensor import RudaTensor
-
-Specs = tuple[Spec, ...]
 
 
 class EighResult(NamedTuple):
@@ -54,11 +51,6 @@ class SVDResult(NamedTuple):
 def _real_part(op: Any, specs: Specs) -> Any:
     dtype, _ = rules.promote(op, specs)
     return dtype, real_of(dtype)
-
-
-def _valued(name: str, attrs: str, outs: str, **rest: Any) -> Any:
-    rest = {"accepts": PRECISE, "bound": "compute", "numpy": getattr(lapack, name), **rest}
-    return row("library", name, "x", attrs, outs, **rest)
 
 
 def _safe_reciprocal(x: Any) -> Any:
@@ -99,10 +91,9 @@ def _eigh_cotangent(g: Any, values: Any, vectors: Any) -> Any:
     return (out,)
 
 
-_eigh = _valued(
+_eigh = lapack_row(
     "eigh",
-    "",
-    "values vectors",
+    outs="values vectors",
     shape=_eigen_shapes,
     dtype=_eigen_dtypes,
     vjp=_eigh_cotangent,
@@ -126,10 +117,8 @@ def _eigvalsh_cotangent(g: Any, x: Any) -> Any:
     return _scaled(vectors, g) @ adjoint(vectors)
 
 
-eigvalsh = _valued(
+eigvalsh = lapack_row(
     "eigvalsh",
-    "",
-    "",
     shape=lambda op, specs: square_matrix(op, specs)[:-1],
     dtype=_real_part,
     vjp=(_eigvalsh_cotangent,),
@@ -174,10 +163,9 @@ def _svd_cotangent(g: Any, u: Any, s: Any, vh: Any) -> Any:
     return (sum(parts[1:], start=parts[0]),)
 
 
-_svd = _valued(
+_svd = lapack_row(
     "svd",
-    "",
-    "u s vh",
+    outs="u s vh",
     shape=_singular_shapes,
     dtype=_singular_dtypes,
     vjp=_svd_cotangent,
@@ -199,10 +187,9 @@ def _svd_full_cotangent(g: Any, x: Any) -> Any:
     return _svd_cotangent(g, *_svd(x))
 
 
-_svd_full = _valued(
+_svd_full = lapack_row(
     "svd_full",
-    "",
-    "u s vh",
+    outs="u s vh",
     shape=_full_shapes,
     dtype=_singular_dtypes,
     vjp=_svd_full_cotangent,
@@ -234,10 +221,8 @@ def _singular_values_shape(op: Any, specs: Specs) -> Any:
     return (*batch, min(m, n))
 
 
-svdvals = _valued(
+svdvals = lapack_row(
     "svdvals",
-    "",
-    "",
     shape=_singular_values_shape,
     dtype=_real_part,
     vjp=(_svdvals_cotangent,),

@@ -23,10 +23,9 @@ from ruda.ops import rules
 from ruda.ops.complexes import conj
 from ruda.ops.movement import expand_dims, matrix_transpose, moveaxis, permute_dims, reshape
 from ruda.ops.movement import squeeze as _squeeze
+from ruda.ops.rules import Specs
 from ruda.ops.table import composite, row
 from ruda.tensor.tensor import RudaTensor
-
-Specs = tuple[Spec, ...]
 
 
 def _multiplied(op: Any, specs: Specs, *_: Any) -> Shape:

@@ -1,17 +1,26 @@
-"""What operators on matrices share: shape rules, triangles, spans of rows and columns."""
+"""What operators on matrices share: rows and their shape rules, triangles, spans of a matrix."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from ruda.core.dtypes import PRECISE
 from ruda.core.errors import ShapeError
 from ruda.core.shapes import Shape
-from ruda.core.spec import Spec
+from ruda.ops import rules
 from ruda.ops.diagonal import eye, tril, triu
 from ruda.ops.movement import broadcast_to
+from ruda.ops.reference import lapack
+from ruda.ops.rules import Specs
 from ruda.ops.strides import span
+from ruda.ops.table import row
 
-Specs = tuple[Spec, ...]
+
+def lapack_row(name: str, args: str = "x", attrs: str = "", outs: str = "", **columns: Any) -> Any:
+    """A row whose reference is the function ``name`` of ``reference.lapack``."""
+    numpy = getattr(lapack, name)
+    columns = {"dtype": rules.promote, "accepts": PRECISE, "bound": "compute", **columns}
+    return row("library", name, args, attrs, outs, numpy=numpy, **columns)
 
 
 def matrix(op: Any, specs: Specs, *_: Any) -> Shape:

@@ -22,10 +22,9 @@ from ruda.core.shapes import (
 )
 from ruda.core.spec import Spec
 from ruda.ops import rules
+from ruda.ops.rules import Specs
 from ruda.ops.table import TABLE, composite, row
 from ruda.tensor.tensor import RudaTensor
-
-Specs = tuple[Spec, ...]
 
 
 def view(name: str, attrs: str, shape: Any, numpy: Any, vjp: Any, doc: str, args: str = "x") -> Any:

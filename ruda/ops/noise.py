@@ -9,23 +9,15 @@ from ruda.core.errors import ArgumentError, ShapeError
 from ruda.ops.activation import leaky_relu
 from ruda.ops.compare import greater
 from ruda.ops.create import ones, zeros
-from ruda.ops.dropout import dropout
+from ruda.ops.dropout import dropout, probability
 from ruda.ops.movement import reshape
 from ruda.ops.random import uniform
 from ruda.ops.select import where
 from ruda.ops.table import composite
-from ruda.tensor.operands import as_scalar
 from ruda.tensor.tensor import RudaTensor
 
 # What selu tends to for very negative inputs: the value of a dropped element.
 _SATURATED = -1.7580993408473766
-
-
-def _probability(op: str, p: Any) -> float:
-    value = as_scalar(p)
-    if value is None or isinstance(value, complex) or not 0 <= value <= 1:
-        raise ArgumentError(op, "p is no probability", p, "0 <= p <= 1")
-    return float(value)
 
 
 def _saturated(x: RudaTensor, rate: float, lead: int, generator: Any) -> RudaTensor:
@@ -48,7 +40,7 @@ def alpha_dropout(
     Raises ``ArgumentError`` unless 0 <= p <= 1. Klambauer et al., "Self-Normalizing Neural
     Networks", 2017.
     """
-    rate = _probability("alpha_dropout", p)
+    rate = probability("alpha_dropout", p)
     if not training or rate == 0:
         return input
     return _saturated(input, rate, input.ndim, generator)
@@ -59,7 +51,7 @@ def feature_alpha_dropout(
     input: RudaTensor, p: float = 0.5, training: bool = True, *, generator: Any = None
 ) -> RudaTensor:
     """As ``alpha_dropout``, for whole channels of ``input [N, C, *S]``."""
-    rate = _probability("feature_alpha_dropout", p)
+    rate = probability("feature_alpha_dropout", p)
     if input.ndim < 2:
         raise ShapeError("feature_alpha_dropout", "wrong rank", input.shape, "[N, C, *S]")
     if not training or rate == 0:

@@ -8,31 +8,30 @@ from __future__ import annotations
 
 from typing import Any
 
-from ruda.core.dtypes import FLOAT
-from ruda.core.errors import NormalizationDTypeError, NormalizationShapeError
+from ruda.core.errors import NormalizationShapeError
 from ruda.core.shapes import Shape, normalize_axes, normalize_axis
-from ruda.core.spec import Spec
 from ruda.ops.arith import rsqrt
 from ruda.ops.cast import astype
 from ruda.ops.movement import expand_dims, reshape, squeeze
 from ruda.ops.reduce import sum
 from ruda.ops.reference import rows as reference
 from ruda.ops.rowwise import (
+    COLUMNS,
     along,
     check_beside,
     check_parameter,
     check_rows,
     check_tensors,
+    own_dtypes,
     positive,
     statistics_dtype,
     wide,
 )
+from ruda.ops.rules import Specs
 from ruda.ops.standard_norm import standard_norm
 from ruda.ops.statistics import mean as mean_of
 from ruda.ops.table import fused
 from ruda.tensor.tensor import RudaTensor
-
-Specs = tuple[Spec, ...]
 
 
 def _without(shape: Shape, axis: int) -> Shape:
@@ -41,13 +40,6 @@ def _without(shape: Shape, axis: int) -> Shape:
 
 def _others(x: RudaTensor, axis: int) -> Shape:
     return tuple(i for i in range(x.ndim) if i != axis)
-
-
-COLUMNS: dict[str, Any] = {
-    "accepts": FLOAT,
-    "dtype_error": NormalizationDTypeError,
-    "cast": "high",
-}
 
 
 def layer_shape(op: Any, specs: Specs, axis: int, eps: float) -> Any:
@@ -64,11 +56,7 @@ def layer_dtype(op: Any, specs: Specs, *_: Any) -> Any:
     x, weight, bias = specs
     check_beside(op, x, weight=weight, bias=bias)
     wide_dtype = statistics_dtype(x)
-    return _cast(specs), (x.dtype, wide_dtype, wide_dtype)
-
-
-def _cast(specs: Specs) -> Any:
-    return tuple(None if spec.weak else spec.dtype for spec in specs)
+    return own_dtypes(specs), (x.dtype, wide_dtype, wide_dtype)
 
 
 def _layer_backward_shape(op: Any, specs: Specs, axis: int) -> Any:
@@ -79,7 +67,7 @@ def _layer_backward_shape(op: Any, specs: Specs, axis: int) -> Any:
 def _backward_dtype(op: Any, specs: Specs, *_: Any) -> Any:
     # Gradients of parameters stay wide: the engine rounds them once, to the parameter's dtype.
     x, wide_dtype = specs[1], statistics_dtype(specs[1])
-    return _cast(specs), (x.dtype, *(wide_dtype for _ in op.outs[1:]))
+    return own_dtypes(specs), (x.dtype, *(wide_dtype for _ in op.outs[1:]))
 
 
 @fused(
@@ -164,7 +152,7 @@ def rms_shape(op: Any, specs: Specs, axis: int, eps: float) -> Any:
 def rms_dtype(op: Any, specs: Specs, *_: Any) -> Any:
     """The dtype rule of ``rms_norm``."""
     check_beside(op, specs[0], weight=specs[1])
-    return _cast(specs), (specs[0].dtype, statistics_dtype(specs[0]))
+    return own_dtypes(specs), (specs[0].dtype, statistics_dtype(specs[0]))
 
 
 @fused(

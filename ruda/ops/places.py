@@ -23,10 +23,10 @@ from ruda.ops.compare import equal
 from ruda.ops.complexes import conj
 from ruda.ops.create import arange, ones, zeros
 from ruda.ops.movement import reshape, zeros_of
+from ruda.ops.rules import Specs
 from ruda.ops.table import row
 from ruda.tensor.tensor import RudaTensor
 
-Specs = tuple[Spec, ...]
 _KIND_ORDER = {"bool": 0, "uint": 1, "int": 1, "float": 2, "complex": 3, "storage": 4}
 
 

@@ -12,14 +12,12 @@ from ruda.core import dtypes
 from ruda.core.dtypes import INEXACT, REAL
 from ruda.core.errors import ArgumentError, ShapeError
 from ruda.core.shapes import Shape, index
-from ruda.core.spec import Spec
 from ruda.ops import rules
 from ruda.ops.reference import pool as reference
+from ruda.ops.rules import Specs
 from ruda.ops.table import row
-from ruda.ops.windows import Pairs, padding_pairs, per_axis
+from ruda.ops.windows import Pairs, check_rank, padding_pairs, per_axis
 from ruda.tensor.tensor import RudaTensor
-
-Specs = tuple[Spec, ...]
 
 
 def _pooled(
@@ -169,13 +167,6 @@ def _window(
     return kernel, steps, pairs
 
 
-def check_rank(name: str, rank: int, x: RudaTensor) -> None:
-    """Raise unless ``x`` is ``[N, C, *S]`` or ``[C, *S]`` with ``rank`` spatial axes."""
-    if x.ndim not in (rank + 1, rank + 2):
-        expected = f"[N, C, *S] or [C, *S] with {rank} spatial axes"
-        raise ShapeError(name, "wrong rank", x.shape, expected)
-
-
 def max_pool1d(
     input: RudaTensor,
     kernel_size: Any,
@@ -186,9 +177,8 @@ def max_pool1d(
     return_indices: bool = False,
 ) -> Any:
     """Maximum of each window of ``input [N, C, L]``; see ``max_pool2d``."""
-    return _max(
-        "max_pool1d", 1, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices
-    )
+    settings = (kernel_size, stride, padding, dilation, ceil_mode)
+    return _max("max_pool1d", 1, input, *settings, return_indices)
 
 
 def max_pool2d(
@@ -210,9 +200,8 @@ def max_pool2d(
     >>> max_pool2d(ruda.asarray([[[1.0, 2.0], [4.0, 3.0]]]), 2, return_indices=True)
     (tensor([[[4.]]]), tensor([[[2]]], dtype=int64))
     """
-    return _max(
-        "max_pool2d", 2, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices
-    )
+    settings = (kernel_size, stride, padding, dilation, ceil_mode)
+    return _max("max_pool2d", 2, input, *settings, return_indices)
 
 
 def max_pool3d(
@@ -225,9 +214,8 @@ def max_pool3d(
     return_indices: bool = False,
 ) -> Any:
     """Maximum of each window of ``input [N, C, D, H, W]``; see ``max_pool2d``."""
-    return _max(
-        "max_pool3d", 3, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices
-    )
+    settings = (kernel_size, stride, padding, dilation, ceil_mode)
+    return _max("max_pool3d", 3, input, *settings, return_indices)
 
 
 def _average(
@@ -258,9 +246,8 @@ def avg_pool1d(
     count_include_pad: bool = True,
 ) -> RudaTensor:
     """Average of each window of ``input [N, C, L]``; see ``avg_pool2d``."""
-    return _average(
-        "avg_pool1d", 1, input, kernel_size, stride, padding, ceil_mode, count_include_pad
-    )
+    settings = (kernel_size, stride, padding, ceil_mode, count_include_pad)
+    return _average("avg_pool1d", 1, input, *settings)
 
 
 def avg_pool2d(
@@ -280,17 +267,8 @@ def avg_pool2d(
     >>> avg_pool2d(ruda.asarray([[[1.0, 2.0], [4.0, 3.0]]]), 2).tolist()
     [[[2.5]]]
     """
-    return _average(
-        "avg_pool2d",
-        2,
-        input,
-        kernel_size,
-        stride,
-        padding,
-        ceil_mode,
-        count_include_pad,
-        divisor_override,
-    )
+    settings = (kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+    return _average("avg_pool2d", 2, input, *settings)
 
 
 def avg_pool3d(
@@ -303,14 +281,5 @@ def avg_pool3d(
     divisor_override: int | None = None,
 ) -> RudaTensor:
     """Average of each window of ``input [N, C, D, H, W]``; see ``avg_pool2d``."""
-    return _average(
-        "avg_pool3d",
-        3,
-        input,
-        kernel_size,
-        stride,
-        padding,
-        ceil_mode,
-        count_include_pad,
-        divisor_override,
-    )
+    settings = (kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+    return _average("avg_pool3d", 3, input, *settings)

@@ -8,6 +8,7 @@ from typing import Any
 
 from ruda.core.dtypes import float32, float64
 from ruda.core.errors import ArgumentError, DTypeError, ShapeError
+from ruda.core.shapes import broadcasts_to
 from ruda.ops.arith import abs, multiply, subtract
 from ruda.ops.cast import astype
 from ruda.ops.create import asarray
@@ -153,14 +154,9 @@ def _check_turn(x: RudaTensor, cos: RudaTensor, sin: RudaTensor) -> int:
     expected = "cos and sin [..., R / 2] that broadcast to x [..., D], with R at most D"
     half = cos.shape[-1] if cos.ndim else 0
     fits = x.ndim > 0 and cos.shape == sin.shape and 0 < 2 * half <= x.shape[-1]
-    if not fits or not _broadcasts(cos.shape[:-1], x.shape[:-1]):
+    if not fits or not broadcasts_to(cos.shape[:-1], x.shape[:-1]):
         raise ShapeError("apply_rotary", "angles do not fit", got, expected)
     return half
-
-
-def _broadcasts(shape: Any, target: Any) -> bool:
-    pairs = zip(reversed(shape), reversed(target), strict=False)
-    return len(shape) <= len(target) and all(n in (1, m) for n, m in pairs)
 
 
 def alibi_slopes(heads: int) -> list[float]:

@@ -12,10 +12,10 @@ from ruda.ops.compare import equal
 from ruda.ops.create import zeros
 from ruda.ops.gather import scatter
 from ruda.ops.movement import reshape
-from ruda.ops.pool import avg_pool1d, avg_pool2d, avg_pool3d, check_rank
+from ruda.ops.pool import avg_pool1d, avg_pool2d, avg_pool3d
 from ruda.ops.select import where
 from ruda.ops.table import composite
-from ruda.ops.windows import per_axis
+from ruda.ops.windows import check_rank, per_axis
 from ruda.tensor.operands import as_scalar
 from ruda.tensor.tensor import RudaTensor
 

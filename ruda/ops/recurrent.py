@@ -26,12 +26,11 @@ from ruda.ops.movement import expand_dims, matrix_transpose, reshape
 from ruda.ops.reduce import sum
 from ruda.ops.reference import recurrent as reference
 from ruda.ops.rowwise import wide
+from ruda.ops.rules import Specs
 from ruda.ops.select import where
 from ruda.ops.strides import span
 from ruda.ops.table import fused
 from ruda.tensor.tensor import RudaTensor
-
-Specs = tuple[Spec, ...]
 
 
 def _fit(op: Any, name: str, spec: Spec, expected: Shape) -> None:

@@ -16,12 +16,11 @@ from ruda.ops import rules
 from ruda.ops.compare import equal, isnan, logical_or
 from ruda.ops.complexes import conj
 from ruda.ops.movement import broadcast_to, expand_dims, permute_dims, reshape
+from ruda.ops.rules import Specs
 from ruda.ops.scan import cumprod
 from ruda.ops.select import where
 from ruda.ops.table import row
 from ruda.tensor.tensor import RudaTensor
-
-Specs = tuple[Spec, ...]
 
 # References call ``reduce`` of the ufunc and not np.sum, np.max and so on, which add a layer of
 # Python that takes longer than a small sum, and in whose name a warning would be given.
@@ -32,6 +31,13 @@ def unreduced(g: RudaTensor, x_spec: Spec, axes: Shape, keepdims: bool) -> RudaT
     if not keepdims and axes:
         g = expand_dims(g, axes)
     return broadcast_to(g, x_spec.shape)
+
+
+def unbroadcast(g: RudaTensor, shape: Shape) -> RudaTensor:
+    """``g`` summed over the axes that broadcasting from ``shape`` added or stretched."""
+    lead = g.ndim - len(shape)
+    axes = tuple(i for i, n in enumerate(g.shape) if i < lead or (shape[i - lead] == 1 and n != 1))
+    return reshape(sum(g, axis=axes) if axes else g, shape)
 
 
 def merged(x: RudaTensor, axes: Shape) -> RudaTensor:

@@ -8,14 +8,12 @@ from typing import Any
 from ruda.core.dtypes import NUMERIC
 from ruda.core.errors import ArgumentError, DTypeError, ShapeError
 from ruda.core.shapes import Shape, index
-from ruda.core.spec import Spec
 from ruda.ops.adaptive_pool import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
 from ruda.ops.reference import resample as reference
+from ruda.ops.rules import Specs
 from ruda.ops.table import composite, row
 from ruda.tensor.operands import as_scalar
 from ruda.tensor.tensor import RudaTensor
-
-Specs = tuple[Spec, ...]
 
 
 def _resized(op: Any, specs: Specs, axis: int, size: int, *_: Any) -> Shape:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ruda.core.dtypes import DType, compute_of
+from ruda.core.dtypes import FLOAT, DType, compute_of
 from ruda.core.errors import (
     ArgumentError,
     NormalizationDTypeError,
@@ -21,12 +21,21 @@ from ruda.core.shapes import Shape
 from ruda.core.spec import Spec, is_absent
 from ruda.ops.cast import astype
 from ruda.ops.movement import reshape
+from ruda.ops.rules import Specs
 from ruda.tensor.operands import as_scalar
 from ruda.tensor.tensor import RudaTensor
 
 
 class NormalizationArgumentError(NormalizationError, ArgumentError):
     """An eps, momentum or number of groups that no normalization has."""
+
+
+# The columns that rows of normalization have in common.
+COLUMNS: dict[str, Any] = {
+    "accepts": FLOAT,
+    "dtype_error": NormalizationDTypeError,
+    "cast": "high",
+}
 
 
 def wide(x: RudaTensor) -> RudaTensor:
@@ -42,6 +51,11 @@ def rounded(y: RudaTensor, like: RudaTensor) -> RudaTensor:
 def statistics_dtype(spec: Spec) -> DType:
     """The dtype of statistics of a tensor: float32 for half types, else its own."""
     return compute_of(spec.dtype)
+
+
+def own_dtypes(specs: Specs) -> tuple[DType | None, ...]:
+    """Each operand's own dtype, to be cast to; None for one that is not given."""
+    return tuple(None if spec.weak else spec.dtype for spec in specs)
 
 
 def check_rows(op: Any, x: Spec, *axes: int) -> None:
@@ -90,8 +104,7 @@ def check_tensors(op: str, **params: Any) -> None:
     """Raise unless each parameter is a tensor or None."""
     for name, value in params.items():
         if value is not None and value.__class__ is not RudaTensor:
-            hint = (
-                "axis= for the axes to normalise over" if isinstance(value, int | tuple) else None
-            )
+            is_shape = isinstance(value, int | tuple)
+            hint = "axis= for the axes to normalise over" if is_shape else None
             got = f"{value!r:.60} of type {type(value).__name__}"
             raise NormalizationDTypeError(op, f"{name} is no tensor", got, "a tensor or None", hint)

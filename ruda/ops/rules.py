@@ -53,6 +53,16 @@ def promote(op: Any, specs: Specs, *_: Any) -> tuple[Any, Any]:
     return dtype, dtype
 
 
+def one_dtype(op: Any, specs: Specs, *_: Any) -> tuple[Any, Any]:
+    """All operands that are given have the dtype of the first, and so has the output."""
+    dtype = specs[0].dtype
+    for arg, spec in zip(op.args, specs, strict=True):
+        if not spec.weak and spec.dtype is not dtype:
+            hint = f"{arg}.astype({str(dtype)!r})"
+            raise op.dtype_error(op.name, f"{arg} has another dtype", spec.dtype, dtype, hint)
+    return tuple(None if spec.weak else dtype for spec in specs), dtype
+
+
 def compare(op: Any, specs: Specs, *_: Any) -> tuple[Any, Any]:
     """Operands meet in one dtype; the output is bool."""
     return _meet(op, specs), dtypes.bool_

@@ -25,12 +25,11 @@ from ruda.ops.explog import exp
 from ruda.ops.index import take_along_adjoint
 from ruda.ops.join import concat
 from ruda.ops.reference import scan as reference
+from ruda.ops.rules import Specs
 from ruda.ops.select import where
 from ruda.ops.strides import span
 from ruda.ops.table import composite, row
 from ruda.tensor.tensor import RudaTensor
-
-Specs = tuple[Spec, ...]
 
 
 def _accumulated(

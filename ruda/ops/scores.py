@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from ruda.core.shapes import Shape
 from ruda.ops.arith import multiply
 from ruda.ops.cast import astype
 from ruda.ops.compare import equal, greater_equal, less_equal, logical_and, not_equal
@@ -17,7 +16,7 @@ from ruda.ops.explog import exp, log
 from ruda.ops.hyper import tanh
 from ruda.ops.matmul import matmul
 from ruda.ops.movement import expand_dims, matrix_transpose, reshape, squeeze
-from ruda.ops.reduce import max, sum
+from ruda.ops.reduce import max, sum, unbroadcast
 from ruda.ops.rowwise import wide
 from ruda.ops.select import where
 from ruda.tensor.tensor import RudaTensor
@@ -88,7 +87,7 @@ def attention_backward(
     ds = p * (_dropped(dp, dropout_p, seed, draw) - delta)
     used = _dropped(p, dropout_p, seed, draw)
     dv = _over_group(used, g, heads)
-    db = zeros(0, dtype=s.dtype, device=q.device) if bias is None else _summed(ds, bias.shape)
+    db = zeros(0, dtype=s.dtype, device=q.device) if bias is None else unbroadcast(ds, bias.shape)
     ds = (ds if slope is None else ds * slope) * scale
     dq = _ungrouped(matmul(_grouped(ds, heads), expand_dims(wide(k), 2)))
     dk = _over_group(ds, wide(q), heads)
@@ -159,10 +158,3 @@ def _reach(q: RudaTensor, k: RudaTensor, is_causal: bool, window: Any) -> Any:
         behind = greater_equal(key, place - left)
         shown = behind if shown is None else logical_and(shown, behind)
     return shown
-
-
-def _summed(x: RudaTensor, shape: Shape) -> RudaTensor:
-    """``x`` summed over the axes along which ``shape`` was broadcast."""
-    sizes = (1,) * (x.ndim - len(shape)) + shape
-    axes = tuple(i for i, n in enumerate(sizes) if n == 1 and x.shape[i] != 1)
-    return reshape(sum(x, axis=axes) if axes else x, shape)

@@ -12,7 +12,7 @@ from ruda.core import dtypes
 from ruda.core.dtypes import ARITHMETIC, BOOL, INTEGER, REAL
 from ruda.core.errors import ArgumentError, DTypeError, IndexRangeError, ShapeError
 from ruda.core.shapes import Shape, contiguous_strides, index
-from ruda.core.spec import Spec, is_absent
+from ruda.core.spec import is_absent
 from ruda.ops import rules
 from ruda.ops.arith import floor_divide, remainder
 from ruda.ops.compare import equal, greater_equal, less, logical_and, not_equal
@@ -24,6 +24,7 @@ from ruda.ops.reduce import max as _max
 from ruda.ops.reduce import min as _min
 from ruda.ops.reduce import sum as _sum
 from ruda.ops.reference import sort as reference
+from ruda.ops.rules import Specs
 from ruda.ops.scan import cumsum
 from ruda.ops.select import where
 from ruda.ops.sort import searchsorted, sort
@@ -31,8 +32,6 @@ from ruda.ops.strides import span
 from ruda.ops.table import composite, row
 from ruda.tensor import host
 from ruda.tensor.tensor import RudaTensor
-
-Specs = tuple[Spec, ...]
 
 _unique = row(
     "dynamic",

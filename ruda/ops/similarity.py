@@ -61,6 +61,12 @@ def pairwise_distance(
     return rounded(distance, x1)
 
 
+def _check_target(name: str, target: RudaTensor, vectors: RudaTensor) -> None:
+    if not vectors.ndim or target.shape != vectors.shape[:-1]:
+        got = f"{target.shape} for {vectors.shape}"
+        raise ShapeError(name, "the target does not fit", got, "one number per vector")
+
+
 @composite
 def cosine_embedding_loss(
     input1: RudaTensor,
@@ -77,9 +83,7 @@ def cosine_embedding_loss(
     """
     name = "cosine_embedding_loss"
     a, b = matched(name, input1, input2, reduction)
-    if not a.ndim or target.shape != a.shape[:-1]:
-        what = "the target does not fit"
-        raise ShapeError(name, what, f"{target.shape} for {a.shape}", "one number per vector")
+    _check_target(name, target, a)
     squares = (sum(a * a, axis=-1) + _LEAST_SQUARE) * (sum(b * b, axis=-1) + _LEAST_SQUARE)
     cosine = sum(a * b, axis=-1) / sqrt(squares)
     apart = relu(cosine - real_number(name, "margin", margin))
@@ -104,9 +108,7 @@ def contrastive_loss(
     """
     name = "contrastive_loss"
     a, b = matched(name, input1, input2, reduction)
-    if not a.ndim or target.shape != a.shape[:-1]:
-        what = "the target does not fit"
-        raise ShapeError(name, what, f"{target.shape} for {a.shape}", "one number per vector")
+    _check_target(name, target, a)
     difference = a - b
     gap = relu(real_number(name, "margin", margin) - vector_norm(difference, axis=-1))
     together = sum(difference * difference, axis=-1)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from ruda.core.dtypes import FLOAT
-from ruda.core.errors import NormalizationDTypeError
 from ruda.core.shapes import Shape, normalize_axis
 from ruda.core.spec import Spec
 from ruda.ops import rules
@@ -13,7 +11,7 @@ from ruda.ops.cast import astype
 from ruda.ops.explog import exp, log
 from ruda.ops.reduce import max, sum
 from ruda.ops.reference import rows as reference
-from ruda.ops.rowwise import check_rows, wide
+from ruda.ops.rowwise import COLUMNS, check_rows, wide
 from ruda.ops.table import composite, fused
 from ruda.tensor.tensor import RudaTensor
 
@@ -26,9 +24,7 @@ def _shape(op: Any, specs: tuple[Spec, ...], axis: int) -> Shape:
 _COLUMNS: dict[str, Any] = {
     "shape": _shape,
     "dtype": rules.promote,
-    "accepts": FLOAT,
-    "dtype_error": NormalizationDTypeError,
-    "cast": "high",
+    **COLUMNS,
 }
 
 

@@ -12,14 +12,12 @@ from ruda.core import dtypes
 from ruda.core.dtypes import BOOL, REAL
 from ruda.core.errors import ArgumentError, ShapeError
 from ruda.core.shapes import Shape, index, normalize_axis
-from ruda.core.spec import Spec
 from ruda.ops import rules
 from ruda.ops.index import take_along, take_along_adjoint
 from ruda.ops.reference import sort as reference
+from ruda.ops.rules import Specs
 from ruda.ops.table import composite, row
 from ruda.tensor.tensor import RudaTensor
-
-Specs = tuple[Spec, ...]
 
 
 def _positions(op: Any, specs: Specs, *_: Any) -> Any:

@@ -4,40 +4,36 @@ from __future__ import annotations
 
 from typing import Any
 
-from ruda.core.dtypes import FLOAT
-from ruda.core.errors import NormalizationDTypeError, NormalizationShapeError
+from ruda.core.errors import NormalizationShapeError
 from ruda.core.mode import no_grad
 from ruda.core.shapes import Shape, broadcast_shapes, index
 from ruda.core.spec import Spec, is_absent
 from ruda.ops.arith import rsqrt
 from ruda.ops.cast import astype
 from ruda.ops.movement import reshape
-from ruda.ops.reduce import sum
+from ruda.ops.reduce import unbroadcast
 from ruda.ops.reference import standard as reference
 from ruda.ops.rowwise import (
+    COLUMNS,
     NormalizationArgumentError,
     check_beside,
     check_rows,
     check_tensors,
+    own_dtypes,
     positive,
     rounded,
     statistics_dtype,
     wide,
 )
+from ruda.ops.rules import Specs
 from ruda.ops.statistics import mean as mean_of
 from ruda.ops.table import composite, fused
 from ruda.tensor.operands import as_scalar
 from ruda.tensor.tensor import RudaTensor
 
-Specs = tuple[Spec, ...]
-
 
 def _kept(shape: Shape, axes: Shape) -> Shape:
     return tuple(1 if i in axes else n for i, n in enumerate(shape))
-
-
-def _cast(specs: Specs) -> Any:
-    return tuple(None if spec.weak else spec.dtype for spec in specs)
 
 
 def _shape(op: Any, specs: Specs, axes: Shape, eps: float) -> Any:
@@ -52,19 +48,12 @@ def _shape(op: Any, specs: Specs, axes: Shape, eps: float) -> Any:
 def _dtype(op: Any, specs: Specs, *_: Any) -> Any:
     x, weight, bias = specs
     check_beside(op, x, weight=weight, bias=bias)
-    return _cast(specs), (x.dtype, statistics_dtype(x), statistics_dtype(x))
+    return own_dtypes(specs), (x.dtype, statistics_dtype(x), statistics_dtype(x))
 
 
 def _backward_dtype(op: Any, specs: Specs, *_: Any) -> Any:
     x = specs[1]
-    return _cast(specs), (x.dtype, statistics_dtype(x), statistics_dtype(x))
-
-
-_COLUMNS: dict[str, Any] = {
-    "accepts": FLOAT,
-    "dtype_error": NormalizationDTypeError,
-    "cast": "high",
-}
+    return own_dtypes(specs), (x.dtype, statistics_dtype(x), statistics_dtype(x))
 
 
 @fused(
@@ -76,7 +65,7 @@ _COLUMNS: dict[str, Any] = {
     dtype=_backward_dtype,
     numpy=reference.standard_norm_backward,
     optional=("weight",),
-    **_COLUMNS,
+    **COLUMNS,
 )
 def _standard_norm_backward(
     dy: RudaTensor,
@@ -94,13 +83,7 @@ def _standard_norm_backward(
     u = g if weight is None else g * wide(weight)
     centred = u - mean_of(u, axis=axes, keepdims=True)
     dx = rstd * (centred - z * mean_of(u * z, axis=axes, keepdims=True))
-    return astype(dx, x.dtype, copy=False), _summed_to(g * z, affine), _summed_to(g, affine)
-
-
-def _summed_to(x: RudaTensor, shape: Shape) -> RudaTensor:
-    sizes = (1,) * (x.ndim - len(shape)) + shape
-    axes = tuple(i for i, n in enumerate(sizes) if n == 1 and x.shape[i] != 1)
-    return reshape(sum(x, axis=axes) if axes else x, shape)
+    return astype(dx, x.dtype, copy=False), unbroadcast(g * z, affine), unbroadcast(g, affine)
 
 
 def _vjp(
@@ -131,7 +114,7 @@ def _vjp(
     numpy=reference.standard_norm,
     vjp=_vjp,
     optional=("weight", "bias"),
-    **_COLUMNS,
+    **COLUMNS,
 )
 def standard_norm(x: RudaTensor, weight: Any, bias: Any, axes: Shape, eps: float) -> Any:
     """``x`` standardised over ``axes``, scaled and shifted; and its mean and biased variance."""

@@ -11,7 +11,6 @@ from ruda.core import dtypes
 from ruda.core.dtypes import ARITHMETIC, BOOL, REAL, as_dtype
 from ruda.core.errors import ArgumentError, DTypeError
 from ruda.core.shapes import Shape, normalize_axes
-from ruda.core.spec import Spec
 from ruda.ops import rules
 from ruda.ops.arith import absolute, pow, sign
 from ruda.ops.compare import equal, isfinite
@@ -20,12 +19,11 @@ from ruda.ops.movement import squeeze, zeros_of
 from ruda.ops.reduce import extreme_cotangent, unreduced
 from ruda.ops.reduce import max as _max
 from ruda.ops.reduce import sum as _sum
+from ruda.ops.rules import Specs
 from ruda.ops.scan import log_ratio
 from ruda.ops.select import where
 from ruda.ops.table import fused, row
 from ruda.tensor.tensor import RudaTensor
-
-Specs = tuple[Spec, ...]
 
 
 def _count(shape: Shape, axes: Shape) -> int:

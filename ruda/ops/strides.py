@@ -10,13 +10,11 @@ import numpy as np
 from ruda.core.dtypes import ALL, ARITHMETIC
 from ruda.core.errors import ShapeError
 from ruda.core.shapes import Shape
-from ruda.core.spec import Spec
 from ruda.ops import rules
 from ruda.ops.movement import contiguous, view, zeros_of
+from ruda.ops.rules import Specs
 from ruda.ops.table import names, row
 from ruda.tensor.operands import Vector
-
-Specs = tuple[Spec, ...]
 
 
 def adjoint(

@@ -10,18 +10,17 @@ import numpy as np
 from ruda.core.dtypes import ALL, INTEGER
 from ruda.core.errors import ArgumentError, DTypeError, ShapeError
 from ruda.core.shapes import Shape, index, normalize_axis, normalize_shape, pairs
-from ruda.core.spec import Spec
 from ruda.ops import rules
 from ruda.ops.create import asarray, check_scalar
 from ruda.ops.index import INDEX
 from ruda.ops.join import concat
 from ruda.ops.movement import broadcast_to, expand_dims, flip, reshape
+from ruda.ops.rules import Specs
 from ruda.ops.strides import slice_view, span
 from ruda.ops.table import composite, row
 from ruda.tensor.operands import Vector, as_scalar
 from ruda.tensor.tensor import RudaTensor
 
-Specs = tuple[Spec, ...]
 Widths = tuple[tuple[int, int], ...]
 
 

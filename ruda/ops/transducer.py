@@ -24,13 +24,12 @@ from ruda.ops.movement import broadcast_to, expand_dims, moveaxis, reshape, sque
 from ruda.ops.reduce import sum
 from ruda.ops.reference import alignment as reference
 from ruda.ops.rowwise import rounded, wide
+from ruda.ops.rules import Specs
 from ruda.ops.select import where
 from ruda.ops.statistics import logsumexp
 from ruda.ops.strides import span
 from ruda.ops.table import fused
 from ruda.tensor.tensor import RudaTensor
-
-Specs = tuple[Spec, ...]
 
 
 def _check(op: Any, blank: Spec, label: Spec, frames: Spec, lengths: Spec) -> None:

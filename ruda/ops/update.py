@@ -16,16 +16,14 @@ import numpy as np
 from ruda.core.dtypes import compute_of, float64
 from ruda.core.errors import DTypeError, ShapeError
 from ruda.core.shapes import Shape
-from ruda.core.spec import Spec
 from ruda.ops.arith import pow, sign, sqrt
 from ruda.ops.cast import astype
 from ruda.ops.compare import equal
 from ruda.ops.reference import updates as reference
+from ruda.ops.rules import Specs
 from ruda.ops.select import where
 from ruda.ops.table import fused
 from ruda.tensor.tensor import RudaTensor
-
-Specs = tuple[Spec, ...]
 
 
 def _alike(op: Any) -> int:

@@ -1,14 +1,22 @@
-"""Settings of sliding windows as users write them, brought to one form: a tuple per axis."""
+"""What functions over spatial axes share: the rank they take, settings as one tuple per axis."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from ruda.core.errors import ArgumentError
+from ruda.core.errors import ArgumentError, ShapeError
 from ruda.core.shapes import Shape, index
+from ruda.tensor.tensor import RudaTensor
 
 Pairs = tuple[tuple[int, int], ...]
+
+
+def check_rank(name: str, rank: int, x: RudaTensor) -> None:
+    """Raise unless ``x`` is ``[N, C, *S]`` or ``[C, *S]`` with ``rank`` spatial axes."""
+    if x.ndim not in (rank + 1, rank + 2):
+        expected = f"[N, C, *S] or [C, *S] with {rank} spatial axes"
+        raise ShapeError(name, "wrong rank", x.shape, expected)
 
 
 def per_axis(
