@@ -257,6 +257,7 @@ from ruda.ops.transfer import pin_memory as _pin_memory
 from ruda.ops.transfer import to_device as _to_device
 from ruda.ops.trig import acos, asin, atan, atan2, cos, sin, tan
 from ruda.tensor import methods as _methods
+from ruda.tensor.determinism import deterministic
 from ruda.tensor.tensor import RudaTensor
 
 Tensor = RudaTensor

@@ -32,6 +32,7 @@ class NullClient:
     """A device that answers every plan with empty handles."""
 
     precisions: Mapping[str, tuple[Any, ...]] = {}
+    ordered_prices: Mapping[str, str] = {}
 
     def __init__(self, device: Device) -> None:
         self.device = device

@@ -25,12 +25,15 @@ class Handle(Protocol):
 class Client(Protocol):
     """One device: it owns memory, and turns an operator with given specs into a plan's ``run``.
 
-    ``precisions`` names, per setting of ``ruda.precision``, the faster values it has kernels for.
+    ``precisions`` names, per setting of ``ruda.precision``, the faster values it has kernels for;
+    ``ordered_prices``, per operator whose fastest kernel adds in any order, what the one costs that
+    ``ruda.deterministic`` selects.
     """
 
     device: Device
     defaults: Defaults
     precisions: Mapping[str, tuple[Any, ...]]
+    ordered_prices: Mapping[str, str]
 
     def bind(self, plan: Any) -> Callable[..., Any]:
         """A function from input handles to the output handle (or handles)."""

@@ -16,6 +16,7 @@ from ruda.fusion.guards import Contents, Guard, Guards
 from ruda.fusion.state import Argument, Gradient, Held
 from ruda.fusion.trace import Tracer
 from ruda.fusion.tree import Given
+from ruda.tensor.determinism import is_deterministic
 from ruda.tensor.tensor import RudaTensor
 
 _grad = attrgetter("grad")
@@ -23,9 +24,9 @@ Named = list[tuple[str, RudaTensor]]
 
 
 def defaults() -> tuple[Any, ...]:
-    """What values without a device or dtype get."""
+    """What values without a device or dtype get, and whether kernels add in one order."""
     client = client_of()
-    return client, client.defaults.floating, client.defaults.integer
+    return client, client.defaults.floating, client.defaults.integer, is_deterministic()
 
 
 class Footing:
@@ -145,7 +146,7 @@ class Footing:
         if found is not None:
             return found
         if defaults() != self.defaults:
-            return "the default device or dtypes"
+            return "the default device or dtypes, or ruda.deterministic"
         return "which gradients are None, or which tensors share memory"
 
 

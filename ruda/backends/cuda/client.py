@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,9 @@ _TO_HOST, _TO_DEVICE, _ON_DEVICE = 2, 1, 3
 
 class CudaClient:
     """One GPU. All of its work is queued in one stream, in the order of the calls."""
+
+    precisions: Mapping[str, tuple[Any, ...]] = {}
+    ordered_prices: Mapping[str, str] = {}
 
     def __init__(self, device: Device) -> None:
         self.device = device

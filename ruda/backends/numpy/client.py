@@ -37,6 +37,7 @@ class NumpyClient:
     """The one client of the CPU."""
 
     precisions: Mapping[str, tuple[Any, ...]] = {}
+    ordered_prices: Mapping[str, str] = {}
 
     def __init__(self, device: Device) -> None:
         self.device = device
