@@ -24,6 +24,8 @@ CONTESTANTS = {
     "TE": {"library": "torch"},
 }
 PAUSE = 0.05
+# Printed beside, many times slower than the others: it runs in one round of five.
+BESIDE, EVERY = "numpy_only", 5
 
 
 class Result(NamedTuple):
@@ -83,11 +85,12 @@ def contest(work: str, *, rounds: int, warmup: int = 10, calls: int = 1) -> Resu
             if name != "TE" or _has_torch()
         }
         samples: dict[str, list[float]] = {name: [] for name in running}
-        for each in running.values():
-            each.seconds(warmup)
+        for name, each in running.items():
+            each.seconds(2 if name == BESIDE else warmup)
         for turn in range(rounds):
             for name in _turned(list(running), turn):
-                samples[name].append(running[name].seconds(calls))
+                if name != BESIDE or turn % EVERY == 0:
+                    samples[name].append(running[name].seconds(calls))
         errors = {name: each.error for name, each in running.items()}
     return Result({name: summary(taken) for name, taken in samples.items()}, errors)
 
