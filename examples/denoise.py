@@ -4,7 +4,7 @@ The network sees a digit under noise of some level and which digit it is, and sa
 was. Starting from nothing but noise, taking a little of it away at a time leaves a digit that
 nobody wrote. The pictures go into one PNG: ten of each digit.
 
-    python examples/denoise.py                    two thousand steps, a minute or so
+    python examples/denoise.py                    two thousand steps, a minute or two
     python examples/denoise.py --compile          the same numbers from a captured step
 
 Ho et al., "Denoising diffusion probabilistic models" (2020), with the deterministic way back of
