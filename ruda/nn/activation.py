@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from ruda.core.errors import ArgumentError
 from ruda.nn import init
+from ruda.nn.function_layer import FunctionLayer, PlainLayer
 from ruda.nn.module import Module
 from ruda.nn.parameter import Parameter
 from ruda.ops import activation as functions
@@ -17,25 +17,7 @@ from ruda.ops.softmax import log_softmax, softmax
 from ruda.tensor.tensor import RudaTensor
 
 
-class Activation(Module):
-    """Calls ``_function`` with the input and the settings of the layer."""
-
-    _function: Callable[..., Any]
-
-    def __init__(self, **settings: Any) -> None:
-        super().__init__()
-        self.settings = settings
-
-    def forward(self, input: RudaTensor) -> RudaTensor:
-        """The function of ``input``, element by element or along an axis."""
-        return type(self)._function(input, **self.settings)  # type: ignore[no-any-return]
-
-    def extra_repr(self) -> str:
-        """The settings."""
-        return ", ".join(f"{name}={value!r}" for name, value in self.settings.items())
-
-
-class ReLU(Activation):
+class ReLU(PlainLayer):
     """``max(x, 0)``.
 
     >>> ruda.nn.ReLU()(ruda.asarray([-1.0, 2.0])).tolist()
@@ -44,56 +26,38 @@ class ReLU(Activation):
 
     _function = staticmethod(functions.relu)
 
-    def __init__(self) -> None:
-        super().__init__()
 
-
-class Tanh(Activation):
+class Tanh(PlainLayer):
     """The hyperbolic tangent."""
 
     _function = staticmethod(tanh)
 
-    def __init__(self) -> None:
-        super().__init__()
 
-
-class Sigmoid(Activation):
+class Sigmoid(PlainLayer):
     """``1 / (1 + exp(-x))``."""
 
     _function = staticmethod(sigmoid)
 
-    def __init__(self) -> None:
-        super().__init__()
 
-
-class LogSigmoid(Activation):
+class LogSigmoid(PlainLayer):
     """``log(sigmoid(x))`` without its loss of small values."""
 
     _function = staticmethod(log_sigmoid)
 
-    def __init__(self) -> None:
-        super().__init__()
 
-
-class SiLU(Activation):
+class SiLU(PlainLayer):
     """``x * sigmoid(x)``, also called swish."""
 
     _function = staticmethod(functions.silu)
 
-    def __init__(self) -> None:
-        super().__init__()
 
-
-class Mish(Activation):
+class Mish(PlainLayer):
     """``x * tanh(softplus(x))``."""
 
     _function = staticmethod(functions.mish)
 
-    def __init__(self) -> None:
-        super().__init__()
 
-
-class GELU(Activation):
+class GELU(FunctionLayer):
     """``x * cdf(x)`` with the cdf of the normal distribution, exact or by ``"tanh"``."""
 
     _function = staticmethod(functions.gelu)
@@ -105,7 +69,7 @@ class GELU(Activation):
         super().__init__(approximate=approximate)
 
 
-class LeakyReLU(Activation):
+class LeakyReLU(FunctionLayer):
     """``x`` where it is positive, else ``negative_slope * x``."""
 
     _function = staticmethod(functions.leaky_relu)
@@ -114,7 +78,7 @@ class LeakyReLU(Activation):
         super().__init__(negative_slope=negative_slope)
 
 
-class ELU(Activation):
+class ELU(FunctionLayer):
     """``x`` where it is positive, else ``alpha * (exp(x) - 1)``."""
 
     _function = staticmethod(functions.elu)
@@ -123,7 +87,7 @@ class ELU(Activation):
         super().__init__(alpha=alpha)
 
 
-class Softplus(Activation):
+class Softplus(FunctionLayer):
     """``log(1 + exp(beta * x)) / beta``."""
 
     _function = staticmethod(functions.softplus)
@@ -132,7 +96,7 @@ class Softplus(Activation):
         super().__init__(beta=beta)
 
 
-class Softmax(Activation):
+class Softmax(FunctionLayer):
     """``exp(x)`` over its sum along ``axis``."""
 
     _function = staticmethod(softmax)
@@ -141,7 +105,7 @@ class Softmax(Activation):
         super().__init__(axis=axis)
 
 
-class LogSoftmax(Activation):
+class LogSoftmax(FunctionLayer):
     """The logarithm of ``Softmax`` without its loss of small values."""
 
     _function = staticmethod(log_softmax)
@@ -150,7 +114,7 @@ class LogSoftmax(Activation):
         super().__init__(axis=axis)
 
 
-class GLU(Activation):
+class GLU(FunctionLayer):
     """The first half along ``axis`` times the sigmoid of the second half."""
 
     _function = staticmethod(functions.glu)

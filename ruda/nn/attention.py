@@ -26,10 +26,9 @@ Window = tuple[int | None, int | None]
 
 
 class MultiHeadAttention(Module):
-    """Attention over ``[B, T, embed_dim]`` with ``num_heads`` heads; of a sequence to itself it is
-    causal by default.
+    """Attention over ``[B, T, embed_dim]`` with ``num_heads`` heads.
 
-    Queries, keys and values are one product with ``in_proj_weight``, whose rows are those of all
+    Of a sequence to itself it is causal by default. Queries, keys and values are one product with ``in_proj_weight``, whose rows are those of all
     query heads, then of all key heads, then of all value heads; ``out_proj`` joins the heads.
     With ``num_kv_heads`` given, each key and value head serves ``num_heads / num_kv_heads`` query
     heads (Ainslie et al., "GQA", 2023); without it names and shapes of the parameters are those of

@@ -68,8 +68,9 @@ class KVCache(Module):
         return self.key, self.value
 
     def visible(self, positions: RudaTensor, left: int | None = None) -> RudaTensor:
-        """Which slots tokens at ``positions [T]`` may see, ``[T, capacity]``: none ahead of them,
-        and none more than ``left`` behind.
+        """Which slots tokens at ``positions [T]`` may see, ``[T, capacity]``.
+
+        None ahead of them, and none more than ``left`` behind.
         """
         slots, own = arange(self.capacity, device=positions.device), expand_dims(positions, 1)
         seen = less_equal(slots, own)

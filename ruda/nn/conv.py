@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from ruda.core.errors import ArgumentError
 from ruda.core.shapes import Shape
@@ -32,12 +32,60 @@ def kernel_shape(name: str, kernel_size: Any, rank: int) -> Shape:
     return kernel
 
 
-class _Conv(Module):
+class ConvLayer(Module):
+    """What convolutions and transposed ones share: channels, kernels, their start and their text.
+
+    ``_defaults`` are the settings that the text leaves out where they are these.
+    """
+
     _function: Callable[..., Any]
     _rank: int
+    _defaults: ClassVar[dict[str, Any]]
 
     weight: RudaTensor
     bias: RudaTensor | None
+
+    def _set_channels(
+        self, in_channels: int, out_channels: int, kernel_size: Any, groups: int
+    ) -> None:
+        if groups < 1 or in_channels % groups or out_channels % groups:
+            got = f"{in_channels} to {out_channels} channels in {groups} groups"
+            raise ArgumentError(type(self).__name__, "channels do not divide", got)
+        self.in_channels = in_channels
+        self.out_channels = out_channels
+        self.kernel_size = kernel_shape(type(self).__name__, kernel_size, self._rank)
+        self.groups = groups
+
+    def _set_weights(self, shape: Shape, bias: bool, where: dict[str, Any]) -> None:
+        self.weight = Parameter(empty(shape, **where))
+        offset = Parameter(empty(self.out_channels, **where)) if bias else None
+        self.register_parameter("bias", offset)
+        self.reset_parameters()
+
+    def reset_parameters(self, generator: Any = None) -> None:
+        """Draw weight and bias anew, uniform on ±1 / sqrt(fan_in) of the weight as it lies."""
+        init.kaiming_uniform_(self.weight, a=math.sqrt(5.0), generator=generator)
+        fan_in, _ = init.fans(self.weight)
+        if self.bias is not None and fan_in > 0:
+            bound = 1.0 / math.sqrt(fan_in)
+            init.uniform_(self.bias, -bound, bound, generator)
+
+    def extra_repr(self) -> str:
+        """The sizes, and what differs from the defaults."""
+        facts = [f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}"]
+        changed = {k: getattr(self, k) for k, v in self._defaults.items() if getattr(self, k) != v}
+        facts += [f"{name}={value!r}" for name, value in changed.items()]
+        return ", ".join(facts if self.bias is not None else [*facts, "bias=False"])
+
+
+class _Conv(ConvLayer):
+    _defaults: ClassVar = {
+        "stride": 1,
+        "padding": 0,
+        "dilation": 1,
+        "groups": 1,
+        "padding_mode": "zeros",
+    }
 
     def __init__(
         self,
@@ -54,33 +102,16 @@ class _Conv(Module):
         dtype: Any = None,
     ) -> None:
         super().__init__()
-        if groups < 1 or in_channels % groups or out_channels % groups:
-            got = f"{in_channels} to {out_channels} channels in {groups} groups"
-            raise ArgumentError(type(self).__name__, "channels do not divide", got)
+        self._set_channels(in_channels, out_channels, kernel_size, groups)
         if padding_mode not in BORDERS:
             got, expected = repr(padding_mode), f"one of {tuple(BORDERS)}"
             raise ArgumentError(type(self).__name__, "unknown padding mode", got, expected)
-        kernel = kernel_shape(type(self).__name__, kernel_size, self._rank)
-        self.in_channels = in_channels
-        self.out_channels = out_channels
-        self.kernel_size = kernel
         self.stride = stride
         self.padding = padding
         self.dilation = dilation
-        self.groups = groups
         self.padding_mode = padding_mode
-        where = {"device": device, "dtype": dtype}
-        self.weight = Parameter(empty((out_channels, in_channels // groups, *kernel), **where))
-        self.register_parameter("bias", Parameter(empty(out_channels, **where)) if bias else None)
-        self.reset_parameters()
-
-    def reset_parameters(self, generator: Any = None) -> None:
-        """Draw weight and bias anew, uniform on ±1 / sqrt(fan_in)."""
-        init.kaiming_uniform_(self.weight, a=math.sqrt(5.0), generator=generator)
-        fan_in, _ = init.fans(self.weight)
-        if self.bias is not None and fan_in > 0:
-            bound = 1.0 / math.sqrt(fan_in)
-            init.uniform_(self.bias, -bound, bound, generator)
+        shape = (out_channels, in_channels // groups, *self.kernel_size)
+        self._set_weights(shape, bias, {"device": device, "dtype": dtype})
 
     def forward(self, input: RudaTensor) -> RudaTensor:
         """``input [N, in_channels, *S]`` to ``[N, out_channels, *windows]``."""
@@ -101,14 +132,6 @@ class _Conv(Module):
             pairs = padding_pairs(0 if self.padding == "valid" else self.padding, rank, name)
         leading = ((0, 0),) * (x.ndim - rank)
         return pad(x, leading + pairs, mode=BORDERS[self.padding_mode])
-
-    def extra_repr(self) -> str:
-        """The sizes, and what differs from the defaults."""
-        facts = [f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}"]
-        defaults = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1, "padding_mode": "zeros"}
-        changed = {k: getattr(self, k) for k, v in defaults.items() if getattr(self, k) != v}
-        facts += [f"{name}={value!r}" for name, value in changed.items()]
-        return ", ".join(facts if self.bias is not None else [*facts, "bias=False"])
 
 
 class Conv1d(_Conv):

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
-from ruda.core.errors import ArgumentError, ShapeError
+from ruda.core.errors import ShapeError
 from ruda.core.shapes import Shape
-from ruda.nn import init
-from ruda.nn.conv import kernel_shape
-from ruda.nn.module import Module
-from ruda.nn.parameter import Parameter
+from ruda.nn.conv import ConvLayer
 from ruda.ops.conv_transpose import conv_transpose1d, conv_transpose2d, conv_transpose3d
-from ruda.ops.create import empty
 from ruda.ops.windows import padding_pairs, per_axis
 from ruda.tensor.tensor import RudaTensor
 
 
-class _ConvTranspose(Module):
-    _function: Callable[..., Any]
-    _rank: int
-
-    weight: RudaTensor
-    bias: RudaTensor | None
+class _ConvTranspose(ConvLayer):
+    _defaults: ClassVar = {
+        "stride": 1,
+        "padding": 0,
+        "output_padding": 0,
+        "dilation": 1,
+        "groups": 1,
+    }
 
     def __init__(
         self,
@@ -40,30 +37,13 @@ class _ConvTranspose(Module):
         dtype: Any = None,
     ) -> None:
         super().__init__()
-        if groups < 1 or in_channels % groups or out_channels % groups:
-            got = f"{in_channels} to {out_channels} channels in {groups} groups"
-            raise ArgumentError(type(self).__name__, "channels do not divide", got)
-        self.in_channels = in_channels
-        self.out_channels = out_channels
-        self.kernel_size = kernel_shape(type(self).__name__, kernel_size, self._rank)
+        self._set_channels(in_channels, out_channels, kernel_size, groups)
         self.stride = stride
         self.padding = padding
         self.output_padding = output_padding
-        self.groups = groups
         self.dilation = dilation
-        where = {"device": device, "dtype": dtype}
         shape = (in_channels, out_channels // groups, *self.kernel_size)
-        self.weight = Parameter(empty(shape, **where))
-        self.register_parameter("bias", Parameter(empty(out_channels, **where)) if bias else None)
-        self.reset_parameters()
-
-    def reset_parameters(self, generator: Any = None) -> None:
-        """Draw weight and bias anew, uniform on ±1 / sqrt(out / groups * kernel)."""
-        init.kaiming_uniform_(self.weight, a=math.sqrt(5.0), generator=generator)
-        fan_in, _ = init.fans(self.weight)
-        if self.bias is not None and fan_in > 0:
-            bound = 1.0 / math.sqrt(fan_in)
-            init.uniform_(self.bias, -bound, bound, generator)
+        self._set_weights(shape, bias, {"device": device, "dtype": dtype})
 
     def forward(self, input: RudaTensor, output_size: Sequence[int] | None = None) -> RudaTensor:
         """``input [N, in_channels, *S]`` to ``[N, out_channels, *sizes]``.
@@ -91,14 +71,6 @@ class _ConvTranspose(Module):
             expected = f"{least}, and less than a stride more"
             raise ShapeError(name, "output_size is out of reach", wanted, expected)
         return extra
-
-    def extra_repr(self) -> str:
-        """The sizes, and what differs from the defaults."""
-        facts = [f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}"]
-        defaults = {"stride": 1, "padding": 0, "output_padding": 0, "dilation": 1, "groups": 1}
-        changed = {k: getattr(self, k) for k, v in defaults.items() if getattr(self, k) != v}
-        facts += [f"{name}={value!r}" for name, value in changed.items()]
-        return ", ".join(facts if self.bias is not None else [*facts, "bias=False"])
 
 
 class ConvTranspose1d(_ConvTranspose):

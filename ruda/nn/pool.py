@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from ruda.nn.module import Module
+from ruda.nn.function_layer import FunctionLayer
 from ruda.ops.adaptive_pool import (
     adaptive_avg_pool1d,
     adaptive_avg_pool2d,
@@ -33,25 +33,7 @@ from ruda.ops.power_pool import (
 from ruda.tensor.tensor import RudaTensor
 
 
-class _Pool(Module):
-    """Calls ``_function`` with the input and the settings of the layer."""
-
-    _function: Callable[..., Any]
-
-    def __init__(self, **settings: Any) -> None:
-        super().__init__()
-        self.settings = settings
-
-    def forward(self, input: RudaTensor) -> Any:
-        """``input [N, C, *S]`` pooled over its spatial axes."""
-        return type(self)._function(input, **self.settings)
-
-    def extra_repr(self) -> str:
-        """The settings."""
-        return ", ".join(f"{name}={value!r}" for name, value in self.settings.items())
-
-
-class _MaxPool(_Pool):
+class _MaxPool(FunctionLayer):
     def __init__(
         self,
         kernel_size: Any,
@@ -93,7 +75,7 @@ class MaxPool3d(_MaxPool):
     _function = staticmethod(max_pool3d)
 
 
-class _MaxUnpool(_Pool):
+class _MaxUnpool(FunctionLayer):
     def __init__(self, kernel_size: Any, stride: Any = None, padding: Any = 0) -> None:
         super().__init__(kernel_size=kernel_size, stride=stride, padding=padding)
 
@@ -122,7 +104,7 @@ class MaxUnpool3d(_MaxUnpool):
     _function = staticmethod(max_unpool3d)
 
 
-class _AvgPool(_Pool):
+class _AvgPool(FunctionLayer):
     def __init__(
         self,
         kernel_size: Any,
@@ -158,7 +140,7 @@ class AvgPool3d(_AvgPool):
     _function = staticmethod(avg_pool3d)
 
 
-class _LPPool(_Pool):
+class _LPPool(FunctionLayer):
     def __init__(
         self, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
     ) -> None:
@@ -185,7 +167,7 @@ class LPPool3d(_LPPool):
     _function = staticmethod(lp_pool3d)
 
 
-class _AdaptivePool(_Pool):
+class _AdaptivePool(FunctionLayer):
     def __init__(self, output_size: Any) -> None:
         super().__init__(output_size=output_size)
 

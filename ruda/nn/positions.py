@@ -142,8 +142,9 @@ class RotaryEmbedding(Module):
         self.register_buffer("frequencies", buffer, persistent=False)
 
     def angles(self, positions: RudaTensor) -> tuple[RudaTensor, RudaTensor]:
-        """Cosines and sines ``[T, R / 2]`` for positions ``[T]``, ``[B, 1, T, R / 2]`` for
-        ``[B, T]``.
+        """Cosines and sines ``[T, R / 2]`` of positions ``[T]``.
+
+        Of positions ``[B, T]`` they are ``[B, 1, T, R / 2]``.
         """
         if positions.ndim not in (1, 2):
             got = positions.shape

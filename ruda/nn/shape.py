@@ -2,34 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from ruda.core.shapes import normalize_axis
+from ruda.nn.function_layer import FunctionLayer
 from ruda.nn.module import Module
 from ruda.ops.columns import col2im, im2col
-from ruda.ops.movement import reshape, unflatten
+from ruda.ops.movement import flatten, unflatten
 from ruda.ops.pixel_shuffle import channel_shuffle, pixel_shuffle, pixel_unshuffle
 from ruda.ops.resize import interpolate
 from ruda.tensor.tensor import RudaTensor
-
-
-class _Mover(Module):
-    """Calls ``_function`` with the input and the settings of the layer."""
-
-    _function: Callable[..., Any]
-
-    def __init__(self, **settings: Any) -> None:
-        super().__init__()
-        self.settings = settings
-
-    def forward(self, input: RudaTensor) -> RudaTensor:
-        """The function of ``input`` with the settings."""
-        return type(self)._function(input, **self.settings)  # type: ignore[no-any-return]
-
-    def extra_repr(self) -> str:
-        """The settings."""
-        return ", ".join(f"{name}={value!r}" for name, value in self.settings.items())
 
 
 class Flatten(Module):
@@ -46,9 +28,7 @@ class Flatten(Module):
 
     def forward(self, input: RudaTensor) -> RudaTensor:
         """``input`` with those axes joined."""
-        start = normalize_axis(self.start_axis, input.ndim, "Flatten")
-        end = normalize_axis(self.end_axis, input.ndim, "Flatten")
-        return reshape(input, (*input.shape[:start], -1, *input.shape[end + 1 :]))
+        return flatten(input, self.start_axis, self.end_axis)
 
 
 class Unflatten(Module):
@@ -72,7 +52,7 @@ class Unflatten(Module):
         return f"axis={self.axis}, sizes={self.sizes}"
 
 
-class PixelShuffle(_Mover):
+class PixelShuffle(FunctionLayer):
     """``[*, C * r², H, W]`` to ``[*, C, H * r, W * r]`` with ``r = upscale_factor``."""
 
     _function = staticmethod(pixel_shuffle)
@@ -81,7 +61,7 @@ class PixelShuffle(_Mover):
         super().__init__(upscale_factor=upscale_factor)
 
 
-class PixelUnshuffle(_Mover):
+class PixelUnshuffle(FunctionLayer):
     """``[*, C, H * r, W * r]`` to ``[*, C * r², H, W]`` with ``r = downscale_factor``."""
 
     _function = staticmethod(pixel_unshuffle)
@@ -90,7 +70,7 @@ class PixelUnshuffle(_Mover):
         super().__init__(downscale_factor=downscale_factor)
 
 
-class ChannelShuffle(_Mover):
+class ChannelShuffle(FunctionLayer):
     """The channels of ``[N, C, *S]`` in turn from each of ``groups`` groups."""
 
     _function = staticmethod(channel_shuffle)
@@ -99,7 +79,7 @@ class ChannelShuffle(_Mover):
         super().__init__(groups=groups)
 
 
-class Unfold(_Mover):
+class Unfold(FunctionLayer):
     """Windows of ``[N, C, H, W]`` as columns ``[N, C * KH * KW, windows]``.
 
     >>> ruda.nn.Unfold(2)(ruda.ones((1, 3, 4, 5))).shape
@@ -114,7 +94,7 @@ class Unfold(_Mover):
         super().__init__(kernel_size=kernel_size, dilation=dilation, padding=padding, stride=stride)
 
 
-class Fold(_Mover):
+class Fold(FunctionLayer):
     """Columns ``[N, C * KH * KW, windows]`` added up into ``[N, C, *output_size]``."""
 
     _function = staticmethod(col2im)
@@ -136,7 +116,7 @@ class Fold(_Mover):
         )
 
 
-class Upsample(_Mover):
+class Upsample(FunctionLayer):
     """``[N, C, *S]`` resized to ``size`` or by ``scale_factor``; see ``F.interpolate``.
 
     >>> ruda.nn.Upsample(scale_factor=2, mode="bilinear")(ruda.ones((1, 3, 4, 5))).shape

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ruda.core.errors import ArgumentError, ShapeError
-from ruda.nn.activation import Activation
+from ruda.nn.function_layer import FunctionLayer, PlainLayer
 from ruda.nn.module import Module
 from ruda.ops import activation as functions
 from ruda.ops.noise import rrelu
@@ -13,16 +13,13 @@ from ruda.ops.softmax import softmax, softmin
 from ruda.tensor.tensor import RudaTensor
 
 
-class ReLU6(Activation):
+class ReLU6(PlainLayer):
     """``x`` moved into the interval from 0 to 6."""
 
     _function = staticmethod(functions.relu6)
 
-    def __init__(self) -> None:
-        super().__init__()
 
-
-class Hardtanh(Activation):
+class Hardtanh(FunctionLayer):
     """``x`` moved into the interval from ``min_val`` to ``max_val``."""
 
     _function = staticmethod(functions.hardtanh)
@@ -31,25 +28,19 @@ class Hardtanh(Activation):
         super().__init__(min_val=min_val, max_val=max_val)
 
 
-class Hardsigmoid(Activation):
+class Hardsigmoid(PlainLayer):
     """``clip(x / 6 + 1 / 2, 0, 1)``."""
 
     _function = staticmethod(functions.hardsigmoid)
 
-    def __init__(self) -> None:
-        super().__init__()
 
-
-class Hardswish(Activation):
+class Hardswish(PlainLayer):
     """``x * clip(x + 3, 0, 6) / 6``."""
 
     _function = staticmethod(functions.hardswish)
 
-    def __init__(self) -> None:
-        super().__init__()
 
-
-class Hardshrink(Activation):
+class Hardshrink(FunctionLayer):
     """``x`` where it is further than ``lambd`` from 0, else 0."""
 
     _function = staticmethod(functions.hardshrink)
@@ -58,7 +49,7 @@ class Hardshrink(Activation):
         super().__init__(lambd=lambd)
 
 
-class Softshrink(Activation):
+class Softshrink(FunctionLayer):
     """``x`` moved towards 0 by ``lambd``, at most to 0."""
 
     _function = staticmethod(functions.softshrink)
@@ -67,16 +58,13 @@ class Softshrink(Activation):
         super().__init__(lambd=lambd)
 
 
-class Tanhshrink(Activation):
+class Tanhshrink(PlainLayer):
     """``x - tanh(x)``."""
 
     _function = staticmethod(functions.tanhshrink)
 
-    def __init__(self) -> None:
-        super().__init__()
 
-
-class Threshold(Activation):
+class Threshold(FunctionLayer):
     """``x`` where it is above ``threshold``, else ``value``."""
 
     _function = staticmethod(functions.threshold)
@@ -85,16 +73,13 @@ class Threshold(Activation):
         super().__init__(threshold=threshold, value=value)
 
 
-class Softsign(Activation):
+class Softsign(PlainLayer):
     """``x / (1 + abs(x))``."""
 
     _function = staticmethod(functions.softsign)
 
-    def __init__(self) -> None:
-        super().__init__()
 
-
-class CELU(Activation):
+class CELU(FunctionLayer):
     """``x`` above 0 and ``alpha * (exp(x / alpha) - 1)`` below."""
 
     _function = staticmethod(functions.celu)
@@ -103,16 +88,13 @@ class CELU(Activation):
         super().__init__(alpha=alpha)
 
 
-class SELU(Activation):
+class SELU(PlainLayer):
     """An ``ELU`` scaled so that deep stacks keep mean 0 and variance 1."""
 
     _function = staticmethod(functions.selu)
 
-    def __init__(self) -> None:
-        super().__init__()
 
-
-class Softmin(Activation):
+class Softmin(FunctionLayer):
     """``exp(-x)`` over its sum along ``axis``."""
 
     _function = staticmethod(softmin)

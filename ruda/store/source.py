@@ -17,8 +17,9 @@ _GIB = 1 << 30
 
 
 def opened(path: Path) -> FileIO:
-    """Open a regular file to read; raises `MissingFileError`, or `StoreError` for a folder, pipe
-    or device, without waiting for anybody to write to it.
+    """Open a regular file to read, without waiting for anybody to write to it.
+
+    Raises `MissingFileError`, or `StoreError` for a folder, pipe or device.
     """
     where = os.fspath(path)
     try:
