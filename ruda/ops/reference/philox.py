@@ -93,7 +93,7 @@ def chunks(
 
 def words_at(seed: int, draw: int, blocks: Wide, attempt: int = 0) -> Words:
     """The words of chosen blocks, uint64 [m], in any order; uint32 [m, 4]."""
-    last = int(blocks.max()) if blocks.size else 0
+    last = int(np.max(blocks)) if blocks.size else 0
     check_counter(seed, draw, attempt, last, 1)
     out = np.empty((blocks.size, 4), np.uint32)
     highs = blocks >> _HALF

@@ -143,7 +143,7 @@ def check_weights(weights: NDArray[Any], samples: int, logits: bool, replacement
     if bad.any():
         rule = "numbers below inf" if logits else "finite numbers of at least 0"
         raise ArgumentError("categorical", f"bad {kind}", weights[bad][0], rule)
-    least = possible.sum(axis=-1).min() if weights.size else weights.shape[-1]
+    least = np.min(possible.sum(axis=-1)) if weights.size else weights.shape[-1]
     need = min(samples, 1) if replacement else samples
     if least < need:
         what = "too few possible categories in a row"
