@@ -278,6 +278,7 @@ _LAZY_NAMES: dict[str, str] = {
     "checkpoint": "ruda.autodiff.checkpoint",
     "compile": "ruda.fusion.api",
     "custom_op": "ruda.autodiff.custom",
+    "explain": "ruda.ops.explain",
     "load": "ruda.store",
     "save": "ruda.store",
 }

@@ -40,6 +40,7 @@ from ruda.ops.special import digamma, erf, erfc, erfinv, lgamma, polygamma
 from ruda.ops.statistics import logsumexp, mean, norm, std, var
 from ruda.ops.tiling import pad, repeat, roll, tile
 from ruda.ops.trig import acos, asin, atan, atan2, cos, sin, tan
+from ruda.tensor.determinism import deterministic
 from ruda.tensor.tensor import RudaTensor
 from ruda import autodiff
 from ruda import data
@@ -53,6 +54,7 @@ from ruda import testing
 from ruda.autodiff.checkpoint import checkpoint
 from ruda.fusion.api import compile
 from ruda.autodiff.custom import custom_op
+from ruda.ops.explain import explain
 from ruda.autodiff.api import grad
 from ruda.autodiff.api import gradients
 from ruda.autodiff.api import hessian
@@ -152,6 +154,7 @@ __all__ = [
     "custom_op",
     "data",
     "default_device",
+    "deterministic",
     "diag",
     "diagonal",
     "diff",
@@ -170,6 +173,7 @@ __all__ = [
     "exp",
     "exp2",
     "expand_dims",
+    "explain",
     "explain_precision",
     "expm1",
     "eye",

@@ -38,7 +38,7 @@ from ruda.ops.adaptive_pool import (
     adaptive_max_pool3d,
 )
 from ruda.ops.add_norm import add_layer_norm, add_rms_norm
-from ruda.ops.attention import attention
+from ruda.ops.attention import attention, explain_attention
 from ruda.ops.attention_forms import attention_varlen, scaled_dot_product_attention
 from ruda.ops.bilinear import bilinear
 from ruda.ops.cells import gru_cell, gru_layer, lstm_cell, lstm_layer, rnn_cell, rnn_layer
@@ -186,6 +186,7 @@ __all__ = [
     "elu",
     "embedding",
     "embedding_bag",
+    "explain_attention",
     "explain_conv",
     "feature_alpha_dropout",
     "fold",

@@ -28,6 +28,7 @@ from ruda.ops.generator import chosen
 from ruda.ops.reference import attention as reference
 from ruda.ops.reference import sampling
 from ruda.ops.rules import Specs
+from ruda.ops.strategy import Explanation
 from ruda.ops.table import TABLE, fused
 from ruda.tensor.host import draw_number, seed_number
 from ruda.tensor.operands import as_scalar
@@ -265,11 +266,44 @@ def attention(
 
 def _by_body(operands: Any, attrs: Any) -> Any:
     """The operators of the body one by one, after the checks of the row."""
+    return _checked(operands, attrs).body(*operands, *attrs)
+
+
+def _checked(operands: Any, attrs: Any) -> Any:
+    """The row, after its rules have seen ``operands``."""
     op, client = TABLE["attention"], operands[0].spec.client
     specs = tuple(absent_spec(client) if x is None else x.spec for x in operands[:5])
     _dtype(op, specs)
     _shape(op, specs, *attrs)
-    return op.body(*operands, *attrs)  # type: ignore[misc]
+    return op
+
+
+def explain_attention(
+    q: RudaTensor,
+    k: RudaTensor,
+    v: RudaTensor,
+    *,
+    mask: RudaTensor | None = None,
+    bias: RudaTensor | None = None,
+    strategy: str = "auto",
+) -> Explanation:
+    """Which strategy ``attention`` of these operands runs, and what each other one lacks.
+
+    ``"reference"`` are the blocks of queries that ``auto`` runs on the CPU. Raises as ``attention``
+    does.
+
+    >>> x = ruda.ones((1, 1, 2, 4))
+    >>> explain_attention(x, x, x).chosen
+    'reference'
+    """
+    _checked((q, k, v, mask, bias), (strategy,))
+    kind = q.device.kind
+    found: dict[str, bool | str] = {
+        name: True if kind == "cuda" else _REASONS.get(name, True) for name in STRATEGIES[1:]
+    }
+    if strategy == "auto":
+        strategy = "reference" if kind == "cpu" else "composite"
+    return Explanation(strategy, found)
 
 
 def _floats(q: RudaTensor, scale: Any, softcap: Any) -> tuple[float, float | None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from ruda.core.dtypes import DType
 from ruda.core.errors import ConvDTypeError, ConvShapeError
@@ -13,6 +13,7 @@ from ruda.ops.cast import astype
 from ruda.ops.conv_rows import ConvArgumentError, ConvStrategyError
 from ruda.ops.movement import expand_dims, moveaxis, reshape, squeeze
 from ruda.ops.reference.convolve import chosen
+from ruda.ops.strategy import Explanation
 from ruda.ops.windows import Pairs, padding_pairs, per_axis
 from ruda.tensor.tensor import RudaTensor
 
@@ -276,14 +277,7 @@ def conv_weight_backward(
     return moveaxis(out, -1, 1)
 
 
-class ConvExplanation(NamedTuple):
-    """What ``auto`` chooses, and for each strategy True or why it cannot run."""
-
-    chosen: str
-    strategies: dict[str, bool | str]
-
-
-def explain_conv(input: RudaTensor, weight: RudaTensor, *, layout: str = "nchw") -> ConvExplanation:
+def explain_conv(input: RudaTensor, weight: RudaTensor, *, layout: str = "nchw") -> Explanation:
     """Which strategy ``strategy="auto"`` runs for the forward of these operands, and what else can.
 
     ``input`` and ``weight [O, C / groups, *K]`` as for ``conv2d`` with that ``layout``.
@@ -294,4 +288,4 @@ def explain_conv(input: RudaTensor, weight: RudaTensor, *, layout: str = "nchw")
     _check_choice("explain_conv", "layout", layout, rows.LAYOUTS)
     obstacles = rows.obstacles(input.client)
     strategies = {name: obstacles.get(name, True) for name in rows.STRATEGIES[:-1]}
-    return ConvExplanation(chosen("auto", layout, weight.shape[1] == 1), strategies)
+    return Explanation(chosen("auto", layout, weight.shape[1] == 1), strategies)
