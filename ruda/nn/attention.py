@@ -28,15 +28,16 @@ Window = tuple[int | None, int | None]
 class MultiHeadAttention(Module):
     """Attention over ``[B, T, embed_dim]`` with ``num_heads`` heads.
 
-    Of a sequence to itself it is causal by default. Queries, keys and values are one product with ``in_proj_weight``, whose rows are those of all
-    query heads, then of all key heads, then of all value heads; ``out_proj`` joins the heads.
-    With ``num_kv_heads`` given, each key and value head serves ``num_heads / num_kv_heads`` query
-    heads (Ainslie et al., "GQA", 2023); without it names and shapes of the parameters are those of
-    PyTorch's ``MultiheadAttention``, also with ``kdim`` and ``vdim``, the widths of another
-    sequence's keys and values. ``head_dim`` is ``embed_dim / num_heads`` unless given. ``dropout``
-    acts on the attention weights while training. A sequence attending to itself may be told of
-    positions: ``window`` is that of ``functional.attention``, ``rotary`` turns queries and keys,
-    ``alibi`` lets scores fade with distance. Vaswani et al., "Attention is all you need" (2017).
+    Of a sequence to itself it is causal by default. Queries, keys and values are one product with
+    ``in_proj_weight``, whose rows are those of all query heads, then of all key heads, then of all
+    value heads; ``out_proj`` joins the heads. With ``num_kv_heads`` given, each key and value head
+    serves ``num_heads / num_kv_heads`` query heads (Ainslie et al., "GQA", 2023); without it names
+    and shapes of the parameters are those of PyTorch's ``MultiheadAttention``, also with ``kdim``
+    and ``vdim``, the widths of another sequence's keys and values. ``head_dim`` is ``embed_dim /
+    num_heads`` unless given. ``dropout`` acts on the attention weights while training. A sequence
+    attending to itself may be told of positions: ``window`` is that of ``functional.attention``,
+    ``rotary`` turns queries and keys, ``alibi`` lets scores fade with distance. Vaswani et al.,
+    "Attention is all you need" (2017).
 
     >>> layer = ruda.nn.MultiHeadAttention(8, 4, num_kv_heads=2)
     >>> layer(ruda.ones((2, 5, 8))).shape, layer.in_proj_weight.shape

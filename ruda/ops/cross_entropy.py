@@ -8,12 +8,7 @@ from typing import Any
 import numpy as np
 
 from ruda.core.dtypes import FLOAT, iinfo
-from ruda.core.errors import (
-    ArgumentError,
-    DTypeError,
-    IndexRangeError,
-    ShapeError,
-)
+from ruda.core.errors import ArgumentError, DTypeError, IndexRangeError, ShapeError
 from ruda.core.shapes import Shape, index, normalize_axis
 from ruda.core.spec import Spec, is_absent
 from ruda.ops.cast import astype
@@ -26,12 +21,12 @@ from ruda.ops.reduce import sum
 from ruda.ops.reference import rows as reference
 from ruda.ops.rowwise import along, check_beside, check_rows, rounded, statistics_dtype, wide
 from ruda.ops.rules import Specs
+from ruda.ops.scalars import real_number
 from ruda.ops.select import where
 from ruda.ops.softmax import log_softmax
 from ruda.ops.statistics import logsumexp
 from ruda.ops.statistics import mean as mean_of
 from ruda.ops.table import fused
-from ruda.tensor.operands import as_scalar
 from ruda.tensor.tensor import RudaTensor
 
 REDUCTIONS = ("none", "mean", "sum")
@@ -278,8 +273,8 @@ def cross_entropy(
     """
     name = "cross_entropy"
     along_axis = normalize_axis(axis, logits.ndim, name)
-    smoothing = fraction(name, label_smoothing)
-    z = nonnegative(name, z_loss)
+    smoothing = real_number(name, "label_smoothing", label_smoothing, 0, 1)
+    z = real_number(name, "z_loss", z_loss, 0, ends="[)")
     check_reduction(name, reduction)
     if target.dtype.is_floating:
         return _of_probabilities(logits, target, along_axis, weight, smoothing, z, reduction)
@@ -354,20 +349,3 @@ def reduced(loss: RudaTensor, reduction: str) -> RudaTensor:
     if reduction == "none":
         return loss
     return mean_of(loss) if reduction == "mean" else sum(loss)
-
-
-def fraction(op: str, value: Any) -> float:
-    """``label_smoothing`` as a float from 0 to 1."""
-    number = as_scalar(value)
-    if number is None or isinstance(number, complex) or not 0 <= number <= 1:
-        raise ArgumentError(op, "label_smoothing is no fraction", value, "0 to 1")
-    return float(number)
-
-
-def nonnegative(op: str, value: Any) -> float:
-    """``z_loss`` as a finite float of at least 0."""
-    number = as_scalar(value)
-    if number is None or isinstance(number, complex) or not 0 <= number < math.inf:
-        expected = "a finite number of at least 0"
-        raise ArgumentError(op, "z_loss is not allowed", value, expected)
-    return float(number)

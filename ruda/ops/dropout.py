@@ -8,18 +8,17 @@ import numpy as np
 
 from ruda.core import dtypes
 from ruda.core.dtypes import INEXACT
-from ruda.core.errors import ArgumentError, DTypeError
 from ruda.ops import rules
 from ruda.ops.create import ones, zeros
 from ruda.ops.generator import chosen
 from ruda.ops.movement import reshape
 from ruda.ops.reference import sampling
 from ruda.ops.rules import Specs
+from ruda.ops.scalars import real_number
 from ruda.ops.select import where
 from ruda.ops.table import composite, fused, row
 from ruda.ops.windows import check_rank
 from ruda.tensor.host import draw_number, seed_number
-from ruda.tensor.operands import as_scalar
 from ruda.tensor.tensor import RudaTensor
 
 keep_mask = row(
@@ -66,16 +65,6 @@ def _dropout(x: RudaTensor, p: float, seed: int, draw: Any) -> RudaTensor:
     return where(keep, x * kept_scale(p), 0)
 
 
-def probability(op: str, p: Any) -> float:
-    """``p`` as a float from 0 to 1, or an error that names it."""
-    value = as_scalar(p)
-    if value is None or isinstance(value, complex):
-        raise DTypeError(op, "p is no real number", f"{p!r:.60}", "a real scalar")
-    if not 0 <= value <= 1:
-        raise ArgumentError(op, "p is no probability", value, "0 <= p <= 1")
-    return float(value)
-
-
 def dropout(
     input: RudaTensor, p: float = 0.5, training: bool = True, *, generator: Any = None
 ) -> RudaTensor:
@@ -87,7 +76,7 @@ def dropout(
     >>> dropout(ruda.ones(4), 0.5, generator=ruda.random.Generator(0)).tolist()
     [0.0, 2.0, 2.0, 2.0]
     """
-    rate = probability("dropout", p)
+    rate = real_number("dropout", "p", p, 0, 1)
     if not training or rate == 0:
         return input
     if rate == 1:
@@ -100,7 +89,7 @@ def _channels(
     name: str, rank: int, x: RudaTensor, p: float, training: bool, generator: Any
 ) -> RudaTensor:
     check_rank(name, rank, x)
-    rate = probability(name, p)
+    rate = real_number(name, "p", p, 0, 1)
     if not training or rate == 0:
         return x
     lead = x.shape[: x.ndim - rank]

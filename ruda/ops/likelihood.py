@@ -8,15 +8,16 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ruda.core.errors import ArgumentError, ShapeError
+from ruda.core.errors import ShapeError
 from ruda.ops.activation import softplus
 from ruda.ops.arith import abs, maximum, pow
 from ruda.ops.compare import greater, less
 from ruda.ops.explog import exp, log, log1p, log_sigmoid, sigmoid
-from ruda.ops.loss import at_least, finished, matched, real_number
+from ruda.ops.loss import finished, matched
 from ruda.ops.movement import expand_dims, reshape
 from ruda.ops.reduce import sum
-from ruda.ops.rowwise import positive, wide
+from ruda.ops.rowwise import wide
+from ruda.ops.scalars import real_number
 from ruda.ops.select import where
 from ruda.ops.table import composite
 from ruda.tensor.tensor import RudaTensor
@@ -69,7 +70,7 @@ def gaussian_nll_loss(
     """
     name = "gaussian_nll_loss"
     x, t = matched(name, input, target, reduction)
-    least = positive(name, "eps", eps)
+    least = real_number(name, "eps", eps, 0, ends="()")
     v: Any
     level: Any
     if isinstance(var, RudaTensor):
@@ -77,7 +78,7 @@ def gaussian_nll_loss(
         v = where(less(v, least), v - v.detach() + least, v)
         level = log(v)
     else:
-        v = max(at_least(name, "var", var, 0), least)
+        v = max(real_number(name, "var", var, 0), least)
         level = math.log(v)
     difference = x - t
     loss = 0.5 * (level + difference * difference / v)
@@ -111,7 +112,7 @@ def sigmoid_focal_loss(
     """
     name = "sigmoid_focal_loss"
     x, t = matched(name, input, target, reduction)
-    share, power = real_number(name, "alpha", alpha), at_least(name, "gamma", gamma, 0)
+    share, power = real_number(name, "alpha", alpha), real_number(name, "gamma", gamma, 0)
     surprise = -(t * log_sigmoid(x) + (1 - t) * log_sigmoid(-x))
     p = sigmoid(x)
     missing = p * (1 - t) + (1 - p) * t
@@ -131,7 +132,7 @@ def dice_loss(
     Arguments and errors as ``mse_loss``.
     """
     p, t = matched("dice_loss", input, target, reduction)
-    least = at_least("dice_loss", "smooth", smooth, 0)
+    least = real_number("dice_loss", "smooth", smooth, 0)
     if p.ndim < 2:
         raise ShapeError("dice_loss", "no examples of several values", input.shape, "[N, *]")
     p, t = (reshape(v, (v.shape[0], -1)) for v in (p, t))
@@ -166,9 +167,7 @@ def lp_loss(
 ) -> RudaTensor:
     """``|input - target|^p`` for ``p`` above 0; arguments and errors as ``mse_loss``."""
     a, b = matched("lp_loss", input, target, reduction)
-    order = at_least("lp_loss", "p", p, 0)
-    if order == 0:
-        raise ArgumentError("lp_loss", "p is not allowed", p, "a number above 0")
+    order = real_number("lp_loss", "p", p, 0, ends="(]")
     return finished(pow(abs(a - b), order), input, reduction)
 
 
@@ -182,8 +181,6 @@ def quantile_loss(
     between 0 and 1; other arguments and errors as ``mse_loss``.
     """
     a, b = matched("quantile_loss", input, target, reduction)
-    level = real_number("quantile_loss", "q", q)
-    if not 0 <= level <= 1:
-        raise ArgumentError("quantile_loss", "q is no fraction", q, "0 to 1")
+    level = real_number("quantile_loss", "q", q, 0, 1)
     difference = b - a
     return finished(maximum(level * difference, (level - 1) * difference), input, reduction)

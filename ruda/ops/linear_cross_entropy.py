@@ -21,8 +21,6 @@ from ruda.ops.cross_entropy import (
     check_classes,
     check_reduction,
     counted,
-    fraction,
-    nonnegative,
 )
 from ruda.ops.explog import exp
 from ruda.ops.getitem import getitem
@@ -33,6 +31,7 @@ from ruda.ops.reduce import sum
 from ruda.ops.reference import rows as reference
 from ruda.ops.rowwise import check_beside, rounded, statistics_dtype, wide
 from ruda.ops.rules import Specs
+from ruda.ops.scalars import real_number
 from ruda.ops.table import TABLE, fused
 from ruda.tensor.tensor import RudaTensor
 
@@ -247,7 +246,8 @@ def linear_cross_entropy(
     1.3862943649291992
     """
     check_reduction(_NAME, reduction)
-    rates = fraction(_NAME, label_smoothing), nonnegative(_NAME, z_loss)
+    smoothing = real_number(_NAME, "label_smoothing", label_smoothing, 0, 1)
+    rates = smoothing, real_number(_NAME, "z_loss", z_loss, 0, ends="[)")
     ignore = index(ignore_index, _NAME, "ignore_index")
     if not hidden.ndim or target.shape != hidden.shape[:-1]:
         got = f"hidden {hidden.shape}, target {target.shape}"

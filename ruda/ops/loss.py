@@ -6,10 +6,9 @@ an ``[N, N]`` loss. Half predictions are computed in float32 and rounded once.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
-from ruda.core.errors import ArgumentError, DTypeError, ShapeError
+from ruda.core.errors import DTypeError, ShapeError
 from ruda.core.shapes import index, normalize_axis
 from ruda.ops.arith import abs, maximum
 from ruda.ops.cast import astype
@@ -21,9 +20,9 @@ from ruda.ops.gather import take_along_axis
 from ruda.ops.movement import expand_dims, squeeze
 from ruda.ops.reduce import sum
 from ruda.ops.rowwise import rounded, wide
+from ruda.ops.scalars import real_number
 from ruda.ops.select import where
 from ruda.ops.table import composite
-from ruda.tensor.operands import as_scalar
 from ruda.tensor.tensor import RudaTensor
 
 
@@ -47,19 +46,6 @@ def matched(name: str, input: RudaTensor, target: RudaTensor, reduction: str) ->
 def finished(loss: RudaTensor, input: RudaTensor, reduction: str) -> RudaTensor:
     """``loss`` reduced, in the dtype of ``input``."""
     return rounded(reduced(loss, reduction), input)
-
-
-def at_least(name: str, param: str, value: Any, least: float) -> float:
-    """``value`` as a float of at least ``least``, or an error that names it."""
-    number = as_scalar(value)
-    if number is None or isinstance(number, complex) or not number >= least:
-        raise ArgumentError(name, f"{param} is not allowed", value, f"a number of at least {least}")
-    return float(number)
-
-
-def real_number(name: str, param: str, value: Any) -> float:
-    """``value`` as a float, or an error that names it."""
-    return at_least(name, param, value, -math.inf)
 
 
 @composite
@@ -92,7 +78,7 @@ def smooth_l1_loss(
     Arguments and errors as ``mse_loss``; ``beta`` is at least 0.
     """
     a, b = matched("smooth_l1_loss", input, target, reduction)
-    width = at_least("smooth_l1_loss", "beta", beta, 0)
+    width = real_number("smooth_l1_loss", "beta", beta, 0)
     if width == 0:
         return finished(abs(a - b), input, reduction)
     distance = abs(a - b)
@@ -109,9 +95,7 @@ def huber_loss(
     Arguments and errors as ``mse_loss``; ``delta`` is above 0. Huber, 1964.
     """
     a, b = matched("huber_loss", input, target, reduction)
-    width = at_least("huber_loss", "delta", delta, 0)
-    if width == 0:
-        raise ArgumentError("huber_loss", "delta is not allowed", delta, "a number above 0")
+    width = real_number("huber_loss", "delta", delta, 0, ends="(]")
     distance = abs(a - b)
     near, far = distance * distance * 0.5, (distance - 0.5 * width) * width
     return finished(where(less(distance, width), near, far), input, reduction)

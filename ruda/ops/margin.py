@@ -13,10 +13,11 @@ from ruda.ops.cross_entropy import check_reduction
 from ruda.ops.embed import embedding
 from ruda.ops.explog import log_sigmoid
 from ruda.ops.gather import take_along_axis
-from ruda.ops.loss import finished, matched, real_number, weighted
+from ruda.ops.loss import finished, matched, weighted
 from ruda.ops.movement import expand_dims
 from ruda.ops.reduce import any, sum
 from ruda.ops.rowwise import wide
+from ruda.ops.scalars import real_number
 from ruda.ops.scan import cumsum
 from ruda.ops.select import where
 from ruda.ops.statistics import mean

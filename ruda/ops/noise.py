@@ -9,9 +9,10 @@ from ruda.core.errors import ArgumentError, ShapeError
 from ruda.ops.activation import leaky_relu
 from ruda.ops.compare import greater
 from ruda.ops.create import ones, zeros
-from ruda.ops.dropout import dropout, probability
+from ruda.ops.dropout import dropout
 from ruda.ops.movement import reshape
 from ruda.ops.random import uniform
+from ruda.ops.scalars import real_number
 from ruda.ops.select import where
 from ruda.ops.table import composite
 from ruda.tensor.tensor import RudaTensor
@@ -40,7 +41,7 @@ def alpha_dropout(
     Raises ``ArgumentError`` unless 0 <= p <= 1. Klambauer et al., "Self-Normalizing Neural
     Networks", 2017.
     """
-    rate = probability("alpha_dropout", p)
+    rate = real_number("alpha_dropout", "p", p, 0, 1)
     if not training or rate == 0:
         return input
     return _saturated(input, rate, input.ndim, generator)
@@ -51,7 +52,7 @@ def feature_alpha_dropout(
     input: RudaTensor, p: float = 0.5, training: bool = True, *, generator: Any = None
 ) -> RudaTensor:
     """As ``alpha_dropout``, for whole channels of ``input [N, C, *S]``."""
-    rate = probability("feature_alpha_dropout", p)
+    rate = real_number("feature_alpha_dropout", "p", p, 0, 1)
     if input.ndim < 2:
         raise ShapeError("feature_alpha_dropout", "wrong rank", input.shape, "[N, C, *S]")
     if not training or rate == 0:

@@ -6,17 +6,17 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ruda.core.errors import ArgumentError, ShapeError
+from ruda.core.errors import ShapeError
 from ruda.core.shapes import Shape
 from ruda.ops.compare import equal
 from ruda.ops.create import zeros
 from ruda.ops.gather import scatter
 from ruda.ops.movement import reshape
 from ruda.ops.pool import avg_pool1d, avg_pool2d, avg_pool3d
+from ruda.ops.scalars import real_number
 from ruda.ops.select import where
 from ruda.ops.table import composite
 from ruda.ops.windows import check_rank, per_axis
-from ruda.tensor.operands import as_scalar
 from ruda.tensor.tensor import RudaTensor
 
 
@@ -30,17 +30,15 @@ def _power(
     stride: Any,
     ceil_mode: bool,
 ) -> RudaTensor:
-    order = as_scalar(norm_type)
-    if order is None or isinstance(order, complex) or not 0 < order < math.inf:
-        raise ArgumentError(name, "norm_type is no power", norm_type, "a number above 0")
+    real_number(name, "norm_type", norm_type, 0, ends="()")
     check_rank(name, rank, x)
     kernel = per_axis(kernel_size, rank, name, "kernel_size")
-    total = average(x**order, kernel, stride, 0, ceil_mode) * math.prod(kernel)
-    if order == 1:
+    total = average(x**norm_type, kernel, stride, 0, ceil_mode) * math.prod(kernel)
+    if norm_type == 1:
         return total
     # The root of zero has no slope: it is kept out of the gradient.
     empty = equal(total, 0)
-    return where(empty, 0, where(empty, 1, total) ** (1 / order))
+    return where(empty, 0, where(empty, 1, total) ** (1 / norm_type))
 
 
 @composite

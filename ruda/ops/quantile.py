@@ -7,12 +7,12 @@ from typing import Any
 
 from ruda.core import dtypes
 from ruda.core.dtypes import DType
-from ruda.core.errors import ArgumentError
 from ruda.core.shapes import Shape, normalize_axes
 from ruda.ops.cast import astype
 from ruda.ops.compare import isnan
 from ruda.ops.movement import expand_dims, squeeze
 from ruda.ops.reduce import merged
+from ruda.ops.scalars import real_number
 from ruda.ops.select import where
 from ruda.ops.sort import sort
 from ruda.ops.statistics import mean
@@ -31,9 +31,8 @@ def quantile(x: RudaTensor, q: float, /, axis: Any = None, *, keepdims: bool = F
     >>> quantile(ruda.asarray([1.0, 2.0, 4.0]), 0.75).item()
     3.0
     """
-    if not 0 <= q <= 1:
-        raise ArgumentError("quantile", "not a share", q, "0 to 1")
-    return _quantile(x, q, normalize_axes(axis, x.ndim, "quantile"), keepdims)
+    share = real_number("quantile", "q", q, 0, 1)
+    return _quantile(x, share, normalize_axes(axis, x.ndim, "quantile"), keepdims)
 
 
 @composite

@@ -11,8 +11,8 @@ from ruda.core.shapes import Shape, index
 from ruda.ops.adaptive_pool import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
 from ruda.ops.reference import resample as reference
 from ruda.ops.rules import Specs
+from ruda.ops.scalars import real_number
 from ruda.ops.table import composite, row
-from ruda.tensor.operands import as_scalar
 from ruda.tensor.tensor import RudaTensor
 
 
@@ -157,7 +157,8 @@ def _sizes(
         sizes = tuple(index(n, name, "size") for n in _each("size", size, rank))
         factors: tuple[float | None, ...] = (None,) * rank
     else:
-        numbers = tuple(_factor(f) for f in _each("scale_factor", scale_factor, rank))
+        given = _each("scale_factor", scale_factor, rank)
+        numbers = tuple(real_number(name, "scale_factor", f, 0, ends="()") for f in given)
         sizes = tuple(math.floor(n * f) for n, f in zip(own, numbers, strict=True))
         factors = (None,) * rank if recompute else numbers
     if any(n < 1 for n in sizes):
@@ -171,13 +172,6 @@ def _each(what: str, value: Any, rank: int) -> tuple[Any, ...]:
         expected = f"a number or {rank} of them"
         raise ArgumentError("interpolate", f"{what} does not fit {rank} axes", value, expected)
     return values
-
-
-def _factor(value: Any) -> float:
-    number = as_scalar(value)
-    if number is None or isinstance(number, complex) or not 0 < number < math.inf:
-        raise ArgumentError("interpolate", "scale_factor is not allowed", value, "above 0")
-    return float(number)
 
 
 def upsample(

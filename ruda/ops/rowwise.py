@@ -6,7 +6,6 @@ float32.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from ruda.core.dtypes import FLOAT, DType, compute_of
@@ -22,7 +21,7 @@ from ruda.core.spec import Spec, is_absent
 from ruda.ops.cast import astype
 from ruda.ops.movement import reshape
 from ruda.ops.rules import Specs
-from ruda.tensor.operands import as_scalar
+from ruda.ops.scalars import real_number
 from ruda.tensor.tensor import RudaTensor
 
 
@@ -36,6 +35,9 @@ COLUMNS: dict[str, Any] = {
     "dtype_error": NormalizationDTypeError,
     "cast": "high",
 }
+
+
+NUMBER_ERRORS = (NormalizationDTypeError, NormalizationArgumentError)
 
 
 def wide(x: RudaTensor) -> RudaTensor:
@@ -90,14 +92,7 @@ def along(param: RudaTensor, axis: int, ndim: int) -> RudaTensor:
 
 def positive(op: str, name: str, value: Any) -> float:
     """``value`` as a finite float above 0, or an error that names it."""
-    number = as_scalar(value)
-    if number is None or isinstance(number, complex):
-        got = f"{value!r:.60} of type {type(value).__name__}"
-        raise NormalizationDTypeError(op, f"{name} is no real number", got, "a real scalar")
-    if not (math.isfinite(number) and number > 0):
-        expected = "a finite number above 0"
-        raise NormalizationArgumentError(op, f"{name} is not allowed", number, expected)
-    return float(number)
+    return real_number(op, name, value, 0, ends="()", errors=NUMBER_ERRORS)
 
 
 def check_tensors(op: str, **params: Any) -> None:

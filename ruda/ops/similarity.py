@@ -13,11 +13,12 @@ from ruda.ops.compare import equal
 from ruda.ops.create import arange
 from ruda.ops.cross_entropy import cross_entropy
 from ruda.ops.join import concat
-from ruda.ops.loss import at_least, finished, matched, real_number
+from ruda.ops.loss import finished, matched
 from ruda.ops.matmul import matmul
 from ruda.ops.movement import broadcast_arrays, matrix_transpose, reshape
 from ruda.ops.reduce import sum
-from ruda.ops.rowwise import positive, rounded, wide
+from ruda.ops.rowwise import rounded, wide
+from ruda.ops.scalars import real_number
 from ruda.ops.select import where
 from ruda.ops.statistics import vector_norm
 from ruda.ops.table import composite
@@ -44,7 +45,7 @@ def cosine_similarity(
     0.7071067690849304
     """
     a, b = broadcast_arrays(*_alike("cosine_similarity", x1, x2))
-    least = positive("cosine_similarity", "eps", eps)
+    least = real_number("cosine_similarity", "eps", eps, 0, ends="()")
     place = normalize_axis(axis, a.ndim, "cosine_similarity")
     sizes = [maximum(vector_norm(v, axis=place, keepdims=True), least) for v in (a, b)]
     return rounded(sum((a / sizes[0]) * (b / sizes[1]), axis=place), x1)
@@ -56,7 +57,7 @@ def pairwise_distance(
 ) -> RudaTensor:
     """``|x1 - x2 + eps|`` of order ``p`` along the last axis; the shapes broadcast."""
     a, b = _alike("pairwise_distance", x1, x2)
-    order = at_least("pairwise_distance", "p", p, 0)
+    order = real_number("pairwise_distance", "p", p, 0)
     distance = vector_norm(a - b + eps, axis=-1, keepdims=keepdims, ord=order)
     return rounded(distance, x1)
 
@@ -136,7 +137,7 @@ def triplet_margin_with_distance_loss(
     a, p = matched(name, anchor, positive, reduction)
     _, n = matched(name, anchor, negative, reduction)
     distance = pairwise_distance if distance_function is None else distance_function
-    gap = at_least(name, "margin", margin, 0)
+    gap = real_number(name, "margin", margin, 0)
     near, far = distance(a, p), distance(a, n)
     if swap:
         far = minimum(far, distance(p, n))
@@ -191,7 +192,7 @@ def info_nce_loss(
             expected = f"[M, {q.shape[1]}]"
             raise ShapeError(name, "negatives do not fit", negatives.shape, expected)
         k = concat([k, _alike(name, query, negatives)[1]])
-    scale = positive(name, "temperature", temperature)
+    scale = real_number(name, "temperature", temperature, 0, ends="()")
     q, k = _unit(q), _unit(k)
     target = arange(q.shape[0], dtype="int64", device=q.device)
     loss = cross_entropy(matmul(q, matrix_transpose(k)) / scale, target, reduction=reduction)

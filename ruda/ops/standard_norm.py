@@ -15,6 +15,7 @@ from ruda.ops.reduce import unbroadcast
 from ruda.ops.reference import standard as reference
 from ruda.ops.rowwise import (
     COLUMNS,
+    NUMBER_ERRORS,
     NormalizationArgumentError,
     check_beside,
     check_rows,
@@ -26,9 +27,9 @@ from ruda.ops.rowwise import (
     wide,
 )
 from ruda.ops.rules import Specs
+from ruda.ops.scalars import real_number
 from ruda.ops.statistics import mean as mean_of
 from ruda.ops.table import composite, fused
-from ruda.tensor.operands import as_scalar
 from ruda.tensor.tensor import RudaTensor
 
 
@@ -202,13 +203,11 @@ def _move(name: str, running: Any, batch: RudaTensor, momentum: Any, factor: flo
     """``running += momentum * (factor * batch - running)`` in place, off the tape."""
     if running is None:
         return
-    tensor = momentum.__class__ is RudaTensor
-    number: Any = momentum if tensor else as_scalar(momentum)
-    if number is None or isinstance(number, complex) or not (tensor or 0 <= number <= 1):
-        raise NormalizationArgumentError(name, "momentum is not allowed", momentum, "0 to 1")
+    if momentum.__class__ is not RudaTensor:
+        momentum = real_number(name, "momentum", momentum, 0, 1, errors=NUMBER_ERRORS)
     with no_grad():
-        found = reshape(batch, running.shape) * (factor * number)
-        running.assign(astype(running * (1 - number) + found, running.dtype, copy=False))
+        found = reshape(batch, running.shape) * (factor * momentum)
+        running.assign(astype(running * (1 - momentum) + found, running.dtype, copy=False))
 
 
 @composite
