@@ -281,6 +281,7 @@ _LAZY_NAMES: dict[str, str] = {
     "explain": "ruda.ops.explain",
     "load": "ruda.store",
     "save": "ruda.store",
+    "supports": "ruda.ops.support",
 }
 
 

@@ -61,6 +61,7 @@ from ruda.autodiff.api import hessian
 from ruda.autodiff.api import jvp
 from ruda.store import load
 from ruda.store import save
+from ruda.ops.support import supports
 from ruda.autodiff.api import value_and_grad
 from ruda.autodiff.api import vjp
 from ruda.ops.create import tensor
@@ -321,6 +322,7 @@ __all__ = [
     "store",
     "subtract",
     "sum",
+    "supports",
     "swapaxes",
     "swiglu",
     "take",

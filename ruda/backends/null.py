@@ -38,6 +38,10 @@ class NullClient:
         self.device = device
         self.defaults = Defaults()
 
+    def obstacle(self, op: Any) -> str | None:
+        """What depends on values cannot be planned alone."""
+        return "the null device has no values" if op.kind == "dynamic" else None
+
     def bind(self, plan: Any) -> Callable[..., Any]:
         """A function that makes handles for the outputs of ``plan``."""
         if plan.out is None:

@@ -35,6 +35,10 @@ class Client(Protocol):
     precisions: Mapping[str, tuple[Any, ...]]
     ordered_prices: Mapping[str, str]
 
+    def obstacle(self, op: Any) -> str | None:
+        """Why no plan of ``op`` runs here, or None."""
+        ...
+
     def bind(self, plan: Any) -> Callable[..., Any]:
         """A function from input handles to the output handle (or handles)."""
         ...

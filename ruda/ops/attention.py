@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ruda.core.dtypes import FLOAT, bool_, compute_of
+from ruda.core.dtypes import BOOL, FLOAT, bool_, compute_of
 from ruda.core.errors import (
     ArgumentError,
     AttentionDTypeError,
@@ -166,6 +166,7 @@ _backward_row = fused(
     _ATTRS,
     "dq dk dv dbias",
     shape=_backward_shape,
+    takes={"q": FLOAT, "k": FLOAT, "v": FLOAT, "mask": BOOL},
     dtype=_backward_dtype,
     numpy=_backward,
     optional=("dy", "dlse", "mask", "bias", "dropout_p", "seed", "draw"),
@@ -204,6 +205,7 @@ _attention = fused(
     _ATTRS,
     "out lse",
     shape=_shape,
+    takes={"q": FLOAT, "k": FLOAT, "v": FLOAT, "mask": BOOL},
     dtype=_dtype,
     numpy=_forward,
     vjp=_vjp,

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ruda.core.dtypes import FLOAT, iinfo
+from ruda.core.dtypes import FLOAT, INTEGER, iinfo
 from ruda.core.errors import ArgumentError, DTypeError, IndexRangeError, ShapeError
 from ruda.core.shapes import Shape, index, normalize_axis
 from ruda.core.spec import Spec, is_absent
@@ -137,6 +137,7 @@ def _class_weights(weight: Any, hot: RudaTensor, axis: int) -> Any:
     "dy logits target lse weight",
     "axis ignore_index label_smoothing z_loss",
     shape=lambda op, specs, *_: specs[1].shape,
+    takes={"logits": FLOAT, "target": INTEGER},
     dtype=_backward_dtype,
     numpy=_backward,
     optional=("weight",),
@@ -216,6 +217,7 @@ def _weight_vjp(
     "axis ignore_index label_smoothing z_loss",
     "loss lse",
     shape=_shape,
+    takes={"logits": FLOAT, "target": INTEGER},
     dtype=_dtype,
     numpy=_forward,
     vjp=(_logits_vjp, None, _weight_vjp),

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ruda.core.dtypes import FLOAT, float64
+from ruda.core.dtypes import FLOAT, INTEGER, float64
 from ruda.core.errors import ArgumentError, DTypeError, IndexRangeError, ShapeError
 from ruda.core.shapes import Shape, index
 from ruda.core.spec import Spec
@@ -202,6 +202,12 @@ def _total(alphas: list[RudaTensor], frames: RudaTensor, lengths: RudaTensor) ->
     "dy log_probs targets input_lengths target_lengths",
     "blank",
     shape=lambda op, specs, blank: specs[1].shape,
+    takes={
+        "log_probs": FLOAT,
+        "targets": INTEGER,
+        "input_lengths": INTEGER,
+        "target_lengths": INTEGER,
+    },
     dtype=lambda op, specs, blank: (_cast(op, specs, 1), specs[1].dtype),
     numpy=_backward,
     cast="high",
@@ -240,6 +246,12 @@ def _ctc_backward(
     "log_probs targets input_lengths target_lengths",
     "blank",
     shape=_shape,
+    takes={
+        "log_probs": FLOAT,
+        "targets": INTEGER,
+        "input_lengths": INTEGER,
+        "target_lengths": INTEGER,
+    },
     dtype=lambda op, specs, blank: (_cast(op, specs, 0), statistics_dtype(specs[0])),
     numpy=_forward,
     vjp=(

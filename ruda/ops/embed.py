@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ruda.core.dtypes import INTEGER
 from ruda.core.errors import ArgumentError, DTypeError, IndexRangeError, ShapeError
 from ruda.core.shapes import Shape, index
 from ruda.core.spec import Spec
@@ -69,6 +70,7 @@ _embedding = row(
     "weight indices",
     "padding",
     shape=_looked_up,
+    takes={"indices": INTEGER},
     dtype=lambda op, specs, padding: ((None, None), specs[0].dtype),
     numpy=_lookup,
     vjp=(
@@ -97,6 +99,7 @@ _embedding_backward = row(
     "dy indices",
     "rows padding",
     shape=_summed_shape,
+    takes={"indices": INTEGER},
     dtype=lambda op, specs, rows, padding: ((specs[0].dtype, None), specs[0].dtype),
     numpy=_summed,
     vjp=(lambda g, indices, padding: _not_padded(g, indices, padding), None),

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ruda.core.dtypes import FLOAT, compute_of
+from ruda.core.dtypes import FLOAT, INTEGER, compute_of
 from ruda.core.errors import DTypeError, ShapeError
 from ruda.core.shapes import index
 from ruda.core.spec import Spec, is_absent
@@ -144,6 +144,7 @@ def _logits(hidden: RudaTensor, weight: RudaTensor, bias: RudaTensor | None) -> 
     "ignore_index label_smoothing z_loss",
     "dhidden dweight dbias",
     shape=_backward_shape,
+    takes={"hidden": FLOAT, "weight": FLOAT, "target": INTEGER},
     dtype=_backward_dtype,
     numpy=_backward,
     optional=("dy", "dlse", "bias"),
@@ -204,6 +205,7 @@ def _vjp(
     "ignore_index label_smoothing z_loss",
     "loss lse",
     shape=_shape,
+    takes={"hidden": FLOAT, "weight": FLOAT, "target": INTEGER},
     dtype=_dtype,
     numpy=_forward,
     vjp=_vjp,

@@ -11,7 +11,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from ruda.core.dtypes import ALL, CATEGORY_NAMES
+from ruda.core.dtypes import ALL
+from ruda.ops.support import words
 from ruda.ops.table import COMPOSITES, TABLE, Composite
 from ruda.tensor.dispatch import Op
 
@@ -140,13 +141,12 @@ def _facts(op: Op) -> str:
 
 
 def accepted(op: Op) -> str:
-    """The dtypes that a row takes, in words where there is a word for them."""
-    if not op.accepts or set(op.accepts) == set(ALL):
-        return "all"
-    word = CATEGORY_NAMES.get(op.accepts)
-    if word is not None:
-        return word.removeprefix("an ").removeprefix("a ")
-    return ", ".join(str(dtype) for dtype in op.accepts)
+    """The dtypes that a row takes, per operand where they differ."""
+    groups: dict[str, list[str]] = {}
+    for name in op.takes:
+        groups.setdefault(words(op.takes[name]), []).append(name)
+    parts = [f"{', '.join(names)}: {text}" for text, names in groups.items()]
+    return "; ".join(parts) or words(op.accepts or ALL)
 
 
 def gradient(op: Op) -> str:
@@ -168,7 +168,8 @@ HEAD = """\
 
 Written by `python -m ruda.ops --write docs/ops.md` from the table; do not edit.
 `python -m ruda.ops NAME` prints one of them in full, and
-`python -m pytest tests/table -k "[NAME-"` runs its tests.
+`python -m pytest tests/table -k "[NAME-"` runs its tests. `ruda.supports(NAME, dtypes, device)`
+answers from the same table.
 
 {count} operators: {primitive} primitive (a rule, a reference, a gradient), {fused} fused (a body
 of operators, and kernels that must agree with it), {composite} composite (a function of

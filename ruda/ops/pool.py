@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ruda.core import dtypes
-from ruda.core.dtypes import INEXACT, REAL
+from ruda.core.dtypes import INEXACT, INTEGER, REAL
 from ruda.core.errors import ArgumentError, ShapeError
 from ruda.core.shapes import Shape, index
 from ruda.ops import rules
@@ -77,6 +77,7 @@ max_pool_backward = row(
     "dy indices",
     "x_shape ndim",
     shape=_placed,
+    takes={"indices": INTEGER},
     dtype=_first,
     numpy=reference.max_pool_backward,
     vjp=(lambda g, indices, ndim: _pick(g, indices, ndim), None),
@@ -88,6 +89,7 @@ _pick = row(
     "x indices",
     "ndim",
     shape=lambda op, specs, ndim: specs[1].shape,
+    takes={"indices": INTEGER},
     dtype=_first,
     numpy=reference.max_pool_pick,
     vjp=(lambda g, indices, x_spec, ndim: max_pool_backward(g, indices, x_spec.shape, ndim), None),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ruda.core.dtypes import FLOAT
+from ruda.core.dtypes import FLOAT, INTEGER
 from ruda.core.errors import DTypeError, ShapeError
 from ruda.core.shapes import Shape
 from ruda.core.spec import Spec, is_absent
@@ -128,6 +128,7 @@ def _rnn_shape(op: Any, specs: Specs, *_: Any) -> Shape:
     "relu reverse",
     "dgx dh0",
     shape=lambda op, specs, *_: (specs[2].shape, specs[1].shape),
+    takes={"dy": FLOAT, "h0": FLOAT, "y": FLOAT, "w": FLOAT, "lengths": INTEGER},
     dtype=_outputs(2),
     numpy=reference.rnn_backward,
     optional=("lengths",),
@@ -162,6 +163,7 @@ def _rnn_vjp(
     "gx h0 w lengths",
     "relu reverse",
     shape=_rnn_shape,
+    takes={"gx": FLOAT, "h0": FLOAT, "w": FLOAT, "lengths": INTEGER},
     dtype=_outputs(0),
     numpy=reference.rnn,
     vjp=_rnn_vjp,
@@ -201,6 +203,16 @@ def _lstm_gates(a: RudaTensor) -> tuple[RudaTensor, ...]:
     "reverse",
     "dgx dout dh0 dc0",
     shape=lambda op, specs, reverse: tuple(specs[i].shape for i in (2, 5, 3, 4)),
+    takes={
+        "dy": FLOAT,
+        "gx": FLOAT,
+        "h0": FLOAT,
+        "c0": FLOAT,
+        "y": FLOAT,
+        "c": FLOAT,
+        "w": FLOAT,
+        "lengths": INTEGER,
+    },
     dtype=_outputs(4),
     numpy=reference.lstm_backward,
     optional=("dy", "dc", "p", "lengths"),
@@ -273,6 +285,7 @@ def _lstm_vjp(
     "reverse",
     "y c",
     shape=_lstm_shape,
+    takes={"gx": FLOAT, "h0": FLOAT, "c0": FLOAT, "w": FLOAT, "lengths": INTEGER},
     dtype=_outputs(2),
     numpy=reference.lstm,
     vjp=_lstm_vjp,
@@ -328,6 +341,15 @@ def _state_share(h: RudaTensor, w: RudaTensor, b: Any) -> RudaTensor:
     "reverse",
     "dgx dgh dh0",
     shape=lambda op, specs, reverse: tuple(specs[i].shape for i in (1, 1, 2)),
+    takes={
+        "dy": FLOAT,
+        "gx": FLOAT,
+        "h0": FLOAT,
+        "y": FLOAT,
+        "w": FLOAT,
+        "b": FLOAT,
+        "lengths": INTEGER,
+    },
     dtype=_outputs(3),
     numpy=reference.gru_backward,
     optional=("b", "lengths"),
@@ -381,6 +403,7 @@ def _gru_vjp(
     "gx h0 w b lengths",
     "reverse",
     shape=_gru_shape,
+    takes={"gx": FLOAT, "h0": FLOAT, "w": FLOAT, "b": FLOAT, "lengths": INTEGER},
     dtype=_outputs(0),
     numpy=reference.gru,
     vjp=_gru_vjp,

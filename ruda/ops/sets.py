@@ -213,6 +213,7 @@ _bincount = row(
     "x weights",
     "length",
     shape=_counted,
+    takes={"x": INTEGER, "weights": BOOL + REAL},
     dtype=_counts,
     numpy=_bincount_reference,
     vjp=(None, lambda g, x: INDEX.get(g, x, (0,))),

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ruda.core.dtypes import FLOAT, compute_of, float64
+from ruda.core.dtypes import FLOAT, INTEGER, compute_of, float64
 from ruda.core.errors import ArgumentError, DTypeError, ShapeError
 from ruda.core.shapes import Shape, index
 from ruda.core.spec import Spec
@@ -128,6 +128,7 @@ def _end(down: RudaTensor, frames: RudaTensor, lengths: RudaTensor) -> RudaTenso
     "dy blank label logit_lengths target_lengths",
     outs="dblank dlabel",
     shape=lambda op, specs: (specs[1].shape, specs[2].shape),
+    takes={"blank": FLOAT, "label": FLOAT, "logit_lengths": INTEGER, "target_lengths": INTEGER},
     dtype=lambda op, specs: (
         (None, *_cast(op, specs[1:])),
         (specs[1].dtype, specs[1].dtype),
@@ -176,6 +177,7 @@ def _vjp(g: Any, blank: Any, label: Any, logit_lengths: Any, target_lengths: Any
     "transducer",
     "blank label logit_lengths target_lengths",
     shape=_shape,
+    takes={"blank": FLOAT, "label": FLOAT, "logit_lengths": INTEGER, "target_lengths": INTEGER},
     dtype=lambda op, specs: (_cast(op, specs), compute_of(specs[0].dtype)),
     numpy=_forward,
     vjp=_vjp,

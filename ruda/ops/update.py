@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ruda.core.dtypes import compute_of, float64
+from ruda.core.dtypes import FLOAT, compute_of, float64
 from ruda.core.errors import DTypeError, ShapeError
 from ruda.core.shapes import Shape
 from ruda.ops.arith import pow, sign, sqrt
@@ -87,6 +87,7 @@ def descent(p: RudaTensor, g: RudaTensor, weight_decay: Any, maximize: bool) -> 
     "maximize",
     "new_p",
     shape=step_shape,
+    takes={"p": FLOAT, "g": FLOAT},
     dtype=step_dtype,
     numpy=fresh(reference.sgd, 2, counted=False),
     optional=("weight_decay",),
@@ -104,6 +105,7 @@ def sgd_step(p: Any, g: Any, lr: Any, weight_decay: Any, maximize: bool) -> Any:
     "nesterov maximize",
     "new_p new_b new_step",
     shape=step_shape,
+    takes={"p": FLOAT, "g": FLOAT},
     dtype=step_dtype,
     numpy=fresh(reference.momentum, 3),
     optional=("weight_decay",),
@@ -142,6 +144,7 @@ def momentum_step(
     "decoupled maximize",
     "new_p new_m new_v new_step",
     shape=step_shape,
+    takes={"p": FLOAT, "g": FLOAT},
     dtype=step_dtype,
     numpy=fresh(reference.adamw, 4),
     optional=("weight_decay",),
@@ -189,6 +192,7 @@ def adamw_step(
     "proximal maximize",
     "new_p new_m new_v new_n new_before new_step",
     shape=step_shape,
+    takes={"p": FLOAT, "g": FLOAT},
     dtype=step_dtype,
     numpy=fresh(reference.adan, 6),
     optional=("weight_decay",),
@@ -247,6 +251,7 @@ def adan_step(
     "maximize",
     "new_p new_m",
     shape=step_shape,
+    takes={"p": FLOAT, "g": FLOAT},
     dtype=step_dtype,
     numpy=fresh(reference.lion, 3, counted=False),
     optional=("weight_decay",),

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from ruda.core.dtypes import compute_of, float64
+from ruda.core.dtypes import FLOAT, compute_of, float64
 from ruda.ops.arith import maximum, sqrt
 from ruda.ops.cast import astype
 from ruda.ops.reference import updates as reference
@@ -45,6 +45,7 @@ def _row(name: str, state: str, settings: str) -> Callable[[Callable[..., Move]]
             "decoupled maximize",
             " ".join(f"new_{each}" for each in ("p", *state.split(), "step")),
             shape=step_shape,
+            takes={"p": FLOAT, "g": FLOAT},
             dtype=step_dtype,
             numpy=fresh(write, count),
             optional=("weight_decay",),

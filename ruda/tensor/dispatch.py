@@ -6,7 +6,8 @@ interned specs; a miss runs the row's rules once, here.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from ruda.core.devices import client as client_of
@@ -64,7 +65,8 @@ class Op:
     """One row of the operator table, with its plan caches and its entry closure ``call``.
 
     ``optional`` names the arguments that may be None (rules see ``is_absent`` specs, references
-    None); ``dtype_error`` is what a dtype outside of ``accepts`` raises.
+    None); ``dtype_error`` is what a dtype outside of ``accepts`` raises. ``takes`` tells the dtypes
+    per argument where they differ and the dtype rule is what refuses others.
     """
 
     def __init__(
@@ -90,13 +92,14 @@ class Op:
         exact: bool = False,
         optional: tuple[str, ...] = (),
         dtype_error: type[DTypeError] = DTypeError,
+        takes: Mapping[str, tuple[DType, ...]] = MappingProxyType({}),
     ) -> None:
         self.name, self.kind, self.grade = name, kind, grade
         self.args, self.attrs, self.outs = args, attrs, outs
         self.shape, self.dtype, self.numpy, self.expr = shape, dtype, numpy, expr
         self.accepts, self.domain, self.cast, self.bound = accepts, domain, cast, bound
         self.body, self.doc, self.exact = body, doc, exact
-        self.optional, self.dtype_error = optional, dtype_error
+        self.optional, self.dtype_error, self.takes = optional, dtype_error, takes
         self.hot: dict[Any, Plan] = {}
         self.cold: dict[Any, Plan] = {}
         self._set_vjp(vjp)

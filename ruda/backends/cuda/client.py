@@ -51,6 +51,14 @@ class CudaClient:
         """The cuBLAS handle of this client's stream."""
         return gemm.handle_of(self.device.index, self.stream)
 
+    def obstacle(self, op: Any) -> str | None:
+        """Why no plan of ``op`` has a kernel here; the order is that of ``bind``."""
+        mapped = op.kind in _ELEMENTWISE and op.expr is not None and not op.attrs
+        moved = op.kind in ("view", "copy", "cast", "transfer", "reduction", "create")
+        named = op.name == "matmul" or op.name in regions.KERNELS
+        known = mapped or moved or named or op.body is not None
+        return None if known else f"has no kernel on {self.device} yet"
+
     def bind(self, plan: Any) -> Callable[..., Any]:
         """The function from input handles to output handles for one plan."""
         op = plan.op

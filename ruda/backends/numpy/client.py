@@ -49,6 +49,10 @@ class NumpyClient:
     def __repr__(self) -> str:
         return "NumpyClient(cpu)"
 
+    def obstacle(self, op: Any) -> str | None:
+        """Every row runs: a reference or a body is what makes a row complete."""
+        return None
+
     def bind(self, plan: Any) -> Callable[..., Any]:
         """The function from input handles to output handles for one plan."""
         override = FAST.get(plan.op.name)
