@@ -69,8 +69,6 @@ class _First:
 class _Second:
     """Gives the second run the draws of the first, and withholds its assignments to the outside."""
 
-    parent = None
-
     def __init__(self, draws: list[int], targets: list[Any]) -> None:
         self.nodes: list[Node] = []
         self.draws = iter(draws)

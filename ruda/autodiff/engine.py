@@ -129,22 +129,19 @@ def _topological(roots: Sequence[Any]) -> list[Any]:
     """All nodes below ``roots``, inputs before users; without recursion, for deep graphs."""
     order: list[Any] = []
     seen: set[Any] = set()
-    for root in roots:
-        if root in seen:
-            continue
-        seen.add(root)
-        stack = [(root, iter(_edges(root)))]
-        while stack:
-            node, rest = stack[-1]
-            for edge in rest:
-                if edge is not None and edge not in seen:
-                    seen.add(edge)
-                    stack.append((edge, iter(_edges(edge))))
-                    break
-            else:
-                stack.pop()
-                order.append(node)
-    return order
+    # None stands above the roots, and comes out last.
+    stack: list[Any] = [(None, iter(roots))]
+    while stack:
+        node, rest = stack[-1]
+        for edge in rest:
+            if edge is not None and edge not in seen:
+                seen.add(edge)
+                stack.append((edge, iter(_edges(edge))))
+                break
+        else:
+            stack.pop()
+            order.append(node)
+    return order[:-1]
 
 
 def _leading_to(order: Sequence[Any], wanted: set[Any]) -> set[Any]:

@@ -107,6 +107,9 @@ ARITHMETIC = BOOL + NUMERIC
 STORAGE = (float8_e4m3, float8_e5m2, float4_e2m1)
 ALL = ARITHMETIC + STORAGE
 
+# A value loses its kind where it is stored under a lower number.
+KIND_ORDER = {"bool": 0, "uint": 1, "int": 1, "float": 2, "complex": 3, "storage": 4}
+
 CATEGORIES: dict[str, tuple[DType, ...]] = {
     "bool": BOOL,
     "signed integer": SIGNED,

@@ -99,7 +99,7 @@ def enable_grad() -> ModeSwitch:
 
 def inference_mode() -> ModeSwitch:
     """Run without a tape; the same as ``no_grad``, since an untracked operator builds no node."""
-    return ModeSwitch(lambda mode: mode.but(grad=False))
+    return no_grad()
 
 
 def autocast(dtype: Any = "bfloat16", enabled: bool = True) -> ModeSwitch:

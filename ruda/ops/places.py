@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ruda.core import dtypes
-from ruda.core.dtypes import ALL, ARITHMETIC, BOOL, NUMERIC, REAL
+from ruda.core.dtypes import ALL, ARITHMETIC, BOOL, KIND_ORDER, NUMERIC, REAL
 from ruda.core.errors import DTypeError
 from ruda.core.shapes import Shape, broadcast_strides
 from ruda.core.spec import Spec
@@ -26,8 +26,6 @@ from ruda.ops.movement import reshape, zeros_of
 from ruda.ops.rules import Specs
 from ruda.ops.table import row
 from ruda.tensor.tensor import RudaTensor
-
-_KIND_ORDER = {"bool": 0, "uint": 1, "int": 1, "float": 2, "complex": 3, "storage": 4}
 
 
 class Family(NamedTuple):
@@ -136,7 +134,7 @@ def _writer(
 def _written_dtype(op: Any, specs: Specs, *_: Any) -> Any:
     base, value, index = specs
     check_integers(op, index)
-    if _KIND_ORDER[value.dtype.kind] > _KIND_ORDER[base.dtype.kind]:
+    if KIND_ORDER[value.dtype.kind] > KIND_ORDER[base.dtype.kind]:
         hint = "value.astype(base.dtype)"
         raise DTypeError(op.name, "the value would lose its kind", value.dtype, base.dtype, hint)
     return (base.dtype, base.dtype, None), base.dtype

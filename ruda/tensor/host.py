@@ -84,11 +84,6 @@ def array(tensor: Any, dtype: Any, copy: bool | None) -> Any:
     return values
 
 
-def unknown_version(version: Any, hint: str) -> Exception:
-    """The error for an Array API version that does not exist."""
-    return ArgumentError("__array_namespace__", "unknown version", got=version, hint=hint)
-
-
 def text(tensor: Any, op: str) -> str:
     """The tensor as text; inside a trace, which has no values, only ``repr`` has an answer."""
     tracer = MODE.get().tracer

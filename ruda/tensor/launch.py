@@ -35,15 +35,12 @@ def execute(plan: Plan, handles: Sequence[Any], nodes: Sequence[Any], mode: Mode
     if spec is None:
         spec, result = result
     node = None
-    if mode.grad and plan.records:
-        for tracked in nodes:
-            if tracked is not None:
-                node = record(plan, handles, nodes, result)
-                if mode.recorder is not None:
-                    mode.recorder.recorded(node)
-                if tracer is not None:
-                    tracer.recorded(node)
-                break
+    if mode.grad and plan.records and nodes.count(None) < len(nodes):
+        node = record(plan, handles, nodes, result)
+        if mode.recorder is not None:
+            mode.recorder.recorded(node)
+        if tracer is not None:
+            tracer.recorded(node)
     if not op.outs:
         return wrap(spec, result, node)
     return tuple(
@@ -134,7 +131,7 @@ def slow(
 
 def _into(out: Any, result: Any, op: Op) -> Any:
     """``out`` overwritten with ``result``, which must have its shape: nothing is broadcast."""
-    if out.__class__ is RudaTensor and out.spec.shape != result.spec.shape:
+    if out.spec.shape != result.spec.shape:
         raise ShapeError(op.name, "out= does not fit the result", out.spec.shape, result.spec.shape)
     return out.assign(result)
 

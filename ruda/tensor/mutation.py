@@ -9,13 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ruda.core.dtypes import DType, integer_range, promote
-from ruda.core.errors import (
-    DeviceError,
-    DTypeError,
-    GradientError,
-    ShapeError,
-)
+from ruda.core.dtypes import KIND_ORDER, DType, integer_range, promote
+from ruda.core.errors import DeviceError, DTypeError, GradientError, ShapeError
 from ruda.core.mode import MODE
 from ruda.core.shapes import broadcast_strides, repeats_memory
 from ruda.core.spec import Spec, spec_of, weak_spec
@@ -25,8 +20,6 @@ from ruda.tensor.node import Leaf, Node
 from ruda.tensor.operands import operand
 from ruda.tensor.tensor import RudaTensor, wrap
 from ruda.tensor.views import family, owner_of
-
-_KIND_ORDER = {"bool": 0, "uint": 1, "int": 1, "float": 2, "complex": 3}
 
 
 def assign(target: RudaTensor, value: Any) -> RudaTensor:
@@ -139,7 +132,7 @@ def _fitting(target: RudaTensor, value: Any) -> RudaTensor:
         raise DeviceError(
             "assign", "the value lives elsewhere", got, hint="value.to(target.device)"
         )
-    if _KIND_ORDER.get(given.dtype.kind, 9) > _KIND_ORDER.get(spec.dtype.kind, 9):
+    if KIND_ORDER[given.dtype.kind] > KIND_ORDER[spec.dtype.kind]:
         hint = "value.astype(target.dtype)"
         raise DTypeError("assign", "the value would lose its kind", given.dtype, spec.dtype, hint)
     broadcast_strides("assign", given.shape, given.strides, spec.shape)

@@ -321,7 +321,7 @@ class RudaTensor(Attached):
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
         if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12"):
             hint = "2024.12 or older"
-            raise host.unknown_version(api_version, hint)
+            raise ArgumentError("__array_namespace__", "unknown version", api_version, hint=hint)
         return importlib.import_module("ruda")
 
     def __repr__(self) -> str:
