@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 from benchmarks import Line, row
@@ -29,6 +30,7 @@ def compare(name: str, case: str, work: str, goal: float, *, rounds: int, calls:
         error=errors["ruda"],
         peer_error=errors.get("TE"),
         processes="one each, alternating",
+        load=round(os.getloadavg()[0], 1),
     )
 
 
