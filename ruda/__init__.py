@@ -128,12 +128,11 @@ from ruda.ops.compare import (
 )
 from ruda.ops.complexes import conj, imag, real
 from ruda.ops.complexes import conjugate_transpose as _conjugate_transpose
+from ruda.ops.conversion import asarray, from_dlpack
 from ruda.ops.create import (
     arange,
-    asarray,
     empty,
     empty_like,
-    from_dlpack,
     full,
     full_like,
     linspace,

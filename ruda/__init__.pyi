@@ -17,7 +17,8 @@ from ruda.ops.cast import astype, to
 from ruda.ops.closeness import allclose, isclose
 from ruda.ops.compare import equal, greater, greater_equal, isfinite, isinf, isnan, less, less_equal, logical_and, logical_not, logical_or, logical_xor, not_equal, signbit
 from ruda.ops.complexes import conj, imag, real
-from ruda.ops.create import arange, asarray, empty, empty_like, from_dlpack, full, full_like, linspace, ones, ones_like, set_default_dtypes, zeros, zeros_like
+from ruda.ops.conversion import asarray, from_dlpack
+from ruda.ops.create import arange, empty, empty_like, full, full_like, linspace, ones, ones_like, set_default_dtypes, zeros, zeros_like
 from ruda.ops.diagonal import diag, diagonal, eye, meshgrid, tri, tril, triu
 from ruda.ops.einsum import einsum
 from ruda.ops.explog import exp, exp2, expm1, log, log1p, log2, log10, log_sigmoid, logaddexp, logit, sigmoid, xlogy
@@ -64,7 +65,7 @@ from ruda.store import save
 from ruda.ops.support import supports
 from ruda.autodiff.api import value_and_grad
 from ruda.autodiff.api import vjp
-from ruda.ops.create import tensor
+from ruda.ops.conversion import tensor
 
 Tensor = RudaTensor
 newaxis: None

@@ -149,7 +149,7 @@ def face_stub() -> str:
     for name, module in sorted(hidden["_LAZY_NAMES"].items()):
         names.append(name)
         lines.append(f"from {module} import {name}")
-    lines.append("from ruda.ops.create import tensor")
+    lines.append("from ruda.ops.conversion import tensor")
     assigned = [n for n in _assigned(tree) if n not in names]
     lines += ["", *(_value(name) for name in assigned)]
     names = sorted({*names, *assigned, "tensor"})

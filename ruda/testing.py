@@ -17,7 +17,7 @@ from ruda.autodiff.engine import walk
 from ruda.core.dtypes import as_dtype, finfo
 from ruda.core.errors import DTypeError
 from ruda.core.mode import enable_grad, no_grad
-from ruda.ops.create import asarray
+from ruda.ops.conversion import asarray
 from ruda.ops.table import TABLE
 from ruda.tensor.tensor import RudaTensor, from_array
 

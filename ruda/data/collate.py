@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ruda.core.errors import ArgumentError, DTypeError, ShapeError
-from ruda.ops.create import asarray
+from ruda.ops.conversion import asarray
 from ruda.tensor.tensor import RudaTensor, from_array
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from ruda.core.errors import ArgumentError, ShapeError
 from ruda.core.shapes import index
-from ruda.ops.create import asarray
+from ruda.ops.conversion import asarray
 from ruda.ops.generator import Generator
 from ruda.ops.sampling import categorical, permutation
 

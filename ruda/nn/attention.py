@@ -15,7 +15,8 @@ from ruda.nn.positions import RotaryEmbedding
 from ruda.ops.attention import attention
 from ruda.ops.cast import astype
 from ruda.ops.compare import logical_and
-from ruda.ops.create import arange, asarray, empty
+from ruda.ops.conversion import asarray
+from ruda.ops.create import arange, empty
 from ruda.ops.linear import linear
 from ruda.ops.movement import permute_dims, reshape
 from ruda.ops.positions import alibi_bias, alibi_slopes

@@ -10,7 +10,7 @@ from ruda.core.dtypes import as_dtype
 from ruda.core.errors import ArgumentError, DTypeError, RudaError, ShapeError
 from ruda.core.mode import no_grad, state_changed
 from ruda.nn.hooks import BackwardTap
-from ruda.ops.create import asarray
+from ruda.ops.conversion import asarray
 from ruda.tensor.marks import is_parameter, mark
 from ruda.tensor.tensor import RudaTensor
 

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 from ruda.core.errors import ArgumentError, ShapeError
 from ruda.core.shapes import index
-from ruda.ops.create import arange, asarray
+from ruda.ops.conversion import asarray
+from ruda.ops.create import arange
 from ruda.ops.gather import take
 from ruda.ops.join import stack
 from ruda.ops.movement import expand_dims, reshape, swapaxes

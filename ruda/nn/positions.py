@@ -11,7 +11,8 @@ from ruda.nn import init
 from ruda.nn.module import Module
 from ruda.nn.parameter import Parameter
 from ruda.ops.cast import astype
-from ruda.ops.create import arange, asarray, empty
+from ruda.ops.conversion import asarray
+from ruda.ops.create import arange, empty
 from ruda.ops.embed import embedding
 from ruda.ops.movement import expand_dims
 from ruda.ops.positions import apply_rotary, rotary_frequencies, sinusoidal_positions

@@ -7,7 +7,7 @@ from typing import Any
 from ruda.core.dtypes import float64
 from ruda.ops.arith import absolute, add, multiply, subtract
 from ruda.ops.compare import equal, isfinite, isnan, less_equal, logical_and, logical_or
-from ruda.ops.create import asarray
+from ruda.ops.conversion import asarray
 from ruda.ops.promotion import result_type
 from ruda.ops.reduce import all
 from ruda.tensor.tensor import RudaTensor

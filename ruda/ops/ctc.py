@@ -19,7 +19,8 @@ from ruda.core.spec import Spec
 from ruda.ops.arith import maximum
 from ruda.ops.cast import astype
 from ruda.ops.compare import equal, greater, less, less_equal, logical_and, not_equal
-from ruda.ops.create import arange, asarray, full, zeros
+from ruda.ops.conversion import asarray
+from ruda.ops.create import arange, full, zeros
 from ruda.ops.cross_entropy import check_reduction, reduced
 from ruda.ops.explog import exp, logaddexp
 from ruda.ops.gather import one_hot, take, take_along_axis

@@ -7,7 +7,8 @@ from typing import Any
 from ruda.core.errors import ArgumentError, DTypeError, IndexRangeError, ShapeError
 from ruda.core.shapes import Shape, broadcast_shapes, normalize_axis
 from ruda.core.shapes import index as integer
-from ruda.ops.create import asarray, zeros
+from ruda.ops.conversion import asarray
+from ruda.ops.create import zeros
 from ruda.ops.getitem import getitem, leading
 from ruda.ops.index import ALONG, INDEX
 from ruda.ops.movement import broadcast_to, expand_dims

@@ -15,7 +15,7 @@ from ruda.core.errors import DTypeError, IndexRangeError
 from ruda.core.mode import MODE
 from ruda.core.shapes import Shape, broadcast_shapes
 from ruda.core.spec import Spec, weak_spec
-from ruda.ops.create import asarray
+from ruda.ops.conversion import asarray
 from ruda.ops.index import INDEX, together, true_places
 from ruda.ops.index import index as _index
 from ruda.ops.join import stack, unstack

@@ -8,7 +8,7 @@ import numpy as np
 
 from ruda.core.errors import ArgumentError, DeviceError, DTypeError, IndexRangeError, MaskError
 from ruda.core.shapes import Shape
-from ruda.ops.create import asarray
+from ruda.ops.conversion import asarray
 from ruda.tensor.tensor import RudaTensor
 
 ALL = slice(None)

@@ -11,7 +11,7 @@ from ruda.core.errors import ArgumentError, DTypeError, ShapeError
 from ruda.core.shapes import broadcasts_to
 from ruda.ops.arith import abs, multiply, subtract
 from ruda.ops.cast import astype
-from ruda.ops.create import asarray
+from ruda.ops.conversion import asarray
 from ruda.ops.join import concat, stack
 from ruda.ops.movement import expand_dims, reshape
 from ruda.ops.table import composite

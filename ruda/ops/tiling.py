@@ -11,7 +11,7 @@ from ruda.core.dtypes import ALL, INTEGER
 from ruda.core.errors import ArgumentError, DTypeError, ShapeError
 from ruda.core.shapes import Shape, index, normalize_axis, normalize_shape, pairs
 from ruda.ops import rules
-from ruda.ops.create import asarray, check_scalar
+from ruda.ops.conversion import asarray, check_scalar
 from ruda.ops.index import INDEX
 from ruda.ops.join import concat
 from ruda.ops.movement import broadcast_to, expand_dims, flip, reshape

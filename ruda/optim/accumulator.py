@@ -10,7 +10,8 @@ from ruda.core.errors import ArgumentError
 from ruda.core.mode import no_grad
 from ruda.ops.cast import astype
 from ruda.ops.compare import not_equal
-from ruda.ops.create import asarray, zeros
+from ruda.ops.conversion import asarray
+from ruda.ops.create import zeros
 from ruda.ops.reduce import sum as sum_of
 from ruda.optim.base import Optimizer
 from ruda.optim.clip import clip_factor, grad_norm

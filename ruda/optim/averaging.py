@@ -12,7 +12,8 @@ from ruda.core.mode import no_grad
 from ruda.nn.module import Module, StateDictError
 from ruda.ops.arith import minimum
 from ruda.ops.cast import astype
-from ruda.ops.create import asarray, zeros
+from ruda.ops.conversion import asarray
+from ruda.ops.create import zeros
 from ruda.ops.movement import copy
 from ruda.tensor.tensor import RudaTensor
 

@@ -15,7 +15,8 @@ from ruda.core.errors import ArgumentError, DeviceError, DTypeError, RudaError, 
 from ruda.core.mode import no_grad, state_changed
 from ruda.nn.module import Module, clear_grad
 from ruda.ops.cast import astype
-from ruda.ops.create import asarray, zeros
+from ruda.ops.conversion import asarray
+from ruda.ops.create import zeros
 from ruda.ops.movement import copy
 from ruda.ops.select import where as select
 from ruda.tensor.tensor import RudaTensor

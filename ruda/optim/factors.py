@@ -16,7 +16,8 @@ from ruda.core.errors import ArgumentError
 from ruda.ops.arith import minimum, multiply, pow, remainder, sqrt
 from ruda.ops.cast import astype
 from ruda.ops.compare import greater, greater_equal, less, less_equal
-from ruda.ops.create import asarray, ones_like
+from ruda.ops.conversion import asarray
+from ruda.ops.create import ones_like
 from ruda.ops.explog import log
 from ruda.ops.round import floor
 from ruda.ops.select import clip, where

@@ -8,7 +8,8 @@ from typing import Any
 
 from ruda.core.errors import ArgumentError, CaptureError, DTypeError
 from ruda.core.mode import enable_grad, no_grad
-from ruda.ops.create import asarray, zeros
+from ruda.ops.conversion import asarray
+from ruda.ops.create import zeros
 from ruda.ops.join import concat
 from ruda.ops.movement import copy, reshape
 from ruda.optim.base import Group, Optimizer, OptimizerStateError, State

@@ -11,7 +11,8 @@ from ruda.core.mode import no_grad
 from ruda.ops.arith import multiply
 from ruda.ops.cast import astype
 from ruda.ops.compare import greater_equal, isfinite, logical_and
-from ruda.ops.create import asarray, zeros
+from ruda.ops.conversion import asarray
+from ruda.ops.create import zeros
 from ruda.ops.movement import copy
 from ruda.ops.reduce import all as all_of
 from ruda.ops.select import where

@@ -7,7 +7,8 @@ from typing import Any
 
 from ruda.core.dtypes import float64, int64
 from ruda.core.mode import no_grad, state_changed
-from ruda.ops.create import asarray, zeros
+from ruda.ops.conversion import asarray
+from ruda.ops.create import zeros
 from ruda.ops.movement import copy
 from ruda.optim.base import Optimizer, OptimizerStateError
 from ruda.optim.factors import Factor
