@@ -266,16 +266,26 @@ class Run:
         return run
 
 
-def steps_in(minutes: float, text: Text, shape: Shape, size: int) -> int:
-    """How many steps fit into the time, by timing a few on a model that is thrown away."""
+def steps_and_reports_in(
+    minutes: float, reports: int, text: Text, shape: Shape, size: int
+) -> tuple[int, int]:
+    """How many steps and reports fit into the time, by timing some on a model to throw away.
+
+    Reports get a fifth of the time at most, and one is always written.
+    """
     trial = Run(text, shape, size, rate=0.0, total=7)
     ends = []
     for x, y in trial.batches():
         trial.step(x, y)
         ends.append(perf_counter())
-    # The first two steps make plans and warm up, and a tenth of the time goes into the reports.
+    # The first two steps make plans and warm up.
     per_step = (ends[-1] - ends[1]) / (len(ends) - 2)
-    return max(20, int(minutes * 60 * 0.9 / per_step))
+    trial.judge(1)
+    trial.write(24)
+    # A tenth of what a report does.
+    per_report = 10 * (perf_counter() - ends[-1])
+    reports = max(1, min(reports, int(minutes * 60 / 5 / per_report)))
+    return max(20, int((minutes * 60 - reports * per_report) / per_step)), reports
 
 
 class Interrupt:
@@ -297,11 +307,11 @@ class Interrupt:
         signal.signal(signal.SIGINT, self.before)
 
 
-def train(run: Run, options: argparse.Namespace) -> None:
+def train(run: Run, options: argparse.Namespace, reports: int) -> None:
     """Train to the end or to an interrupt, showing progress, and save."""
     step = ruda.compile(run.step) if options.compile else run.step
     tokens = run.size * run.shape.context
-    pause = max(run.total // options.reports, 1)
+    pause = -(-run.total // reports)
     bar = tqdm(run.batches(), total=run.total, initial=run.done, unit="step", dynamic_ncols=True)
     start, before = perf_counter(), run.done
     with Interrupt() as interrupt, bar:
@@ -344,7 +354,9 @@ def arguments(given: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--layers", type=int, default=Shape.layers)
     parser.add_argument("--width", type=int, default=Shape.width, help="a multiple of 4")
     parser.add_argument("--context", type=int, default=Shape.context)
-    parser.add_argument("--reports", type=int, default=8, help="how often to judge and write")
+    parser.add_argument(
+        "--reports", type=int, default=8, help="how often to judge and write, at most"
+    )
     parser.add_argument("--device", help='such as "cpu" or "cuda"')
     parser.add_argument("--compile", action="store_true", help="capture the step with ruda.compile")
     parser.add_argument("--resume", action="store_true", help="go on where the last run stopped")
@@ -358,18 +370,22 @@ def main(given: list[str] | None = None) -> Run:
         ruda.set_default_device(options.device)
     ruda.random.seed(0)
     options.out.mkdir(parents=True, exist_ok=True)
+    reports = options.reports
     learn, judge = read_text(options.text)
     if options.resume:
         run = Run.resume(options.out / "gpt.safetensors", learn, judge)
     else:
         text = Text(learn, judge)
         shape = Shape(options.context, options.width, Shape.heads, options.layers)
-        total = options.steps or steps_in(options.minutes, text, shape, options.batch)
+        total = options.steps
+        if total is None:
+            known = options.minutes, reports, text, shape, options.batch
+            total, reports = steps_and_reports_in(*known)
         run = Run(text, shape, options.batch, options.rate, total)
     entropy = run.text.bigram_entropy()
     size = sum(p.size for p in run.model.parameters())
     print(f"{size:,} parameters, {len(run.text.learn):,} characters, on {ruda.default_device()}")
-    train(run, options)
+    train(run, options, reports)
     draw(run, entropy, options.out / "loss.png")
     if run.judged:
         loss = run.judged[-1][1]

@@ -142,10 +142,12 @@ def test_a_resumed_finished_run_changes_nothing(gpt: ModuleType, book: Path, who
     assert_same_run(run(gpt, book, whole[1], "--resume"), whole[0])
 
 
-def test_steps_are_fitted_to_the_time(gpt: ModuleType, book: Path) -> None:
+def test_steps_and_reports_are_fitted_to_the_time(gpt: ModuleType, book: Path) -> None:
     text, shape = gpt.Text(*gpt.read_text(book)), gpt.Shape(16, 16, 4, 1)
-    assert gpt.steps_in(0.0, text, shape, 4) == 20
-    assert gpt.steps_in(5.0, text, shape, 4) > 20
+    assert gpt.steps_and_reports_in(0.0, 8, text, shape, 4) == (20, 1)
+    steps, reports = gpt.steps_and_reports_in(60.0, 8, text, shape, 4)
+    assert steps > 20
+    assert reports == 8
 
 
 def test_bigram_entropy_of_known_texts(gpt: ModuleType) -> None:
