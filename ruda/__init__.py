@@ -45,6 +45,7 @@ from ruda.core.errors import (
     IndexRangeError,
     IntegerRangeError,
     LinAlgError,
+    OutOfMemoryError,
     RudaError,
     ShapeError,
     StoreError,

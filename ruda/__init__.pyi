@@ -6,7 +6,7 @@ Written by `python -m ruda.stubs --write`.
 from ruda.core.devices import Device, default_device, set_default_device
 from ruda.core.dtypes import DType, bfloat16, complex64, complex128, finfo, float4_e2m1, float8_e4m3, float8_e5m2, float16, float32, float64, iinfo, int8, int16, int32, int64, isdtype, uint8, uint16, uint32, uint64
 from ruda.core.dtypes import bool_ as bool
-from ruda.core.errors import ArgumentError, AxisError, CaptureError, DeviceError, DTypeError, GradientError, IndexRangeError, IntegerRangeError, LinAlgError, RudaError, ShapeError, StoreError, StrategyError, VersionError
+from ruda.core.errors import ArgumentError, AxisError, CaptureError, DeviceError, DTypeError, GradientError, IndexRangeError, IntegerRangeError, LinAlgError, OutOfMemoryError, RudaError, ShapeError, StoreError, StrategyError, VersionError
 from ruda.core.mode import autocast, enable_grad, inference_mode, is_grad_enabled, no_grad
 from ruda.core.precision import explain_precision, precision
 from ruda.namespace import __array_namespace_info__
@@ -87,6 +87,7 @@ __all__ = [
     "IndexRangeError",
     "IntegerRangeError",
     "LinAlgError",
+    "OutOfMemoryError",
     "RudaError",
     "RudaTensor",
     "ShapeError",

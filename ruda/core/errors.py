@@ -86,6 +86,10 @@ class DeviceError(RudaError, RuntimeError):
     """A device that is absent, or operands that live on different devices."""
 
 
+class OutOfMemoryError(RudaError, MemoryError):
+    """The device has no memory for a result."""
+
+
 class StrategyError(RudaError, RuntimeError):
     """A requested strategy that cannot run; it is never replaced silently."""
 

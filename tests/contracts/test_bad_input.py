@@ -216,3 +216,17 @@ def test_a_truncated_file_changes_nothing(tmp_path: Any) -> None:
     path.write_bytes(b"\xff" * 8 + full[8:])
     with pytest.raises(ruda.StoreError):
         store.load(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("full", lambda: ruda.zeros((1 << 50,))),
+        ("add", lambda: ruda.ones(1).broadcast_to((1 << 50,)) + 1),
+        ("cumsum", lambda: ruda.cumsum(ruda.ones(1).broadcast_to((1 << 50,)))),
+    ],
+)
+def test_memory_that_is_not_there_is_told_in_the_operators_name(name: str, call: Any) -> None:
+    with pytest.raises(MemoryError, match=rf"^{name}: the CPU is out of memory. Got .* Try ") as e:
+        call()
+    assert isinstance(e.value, ruda.OutOfMemoryError)

@@ -12,15 +12,11 @@ from typing import Any
 
 from cupy.cuda import runtime
 
-from ruda.core.errors import RudaError
+from ruda.core.errors import OutOfMemoryError
 from ruda.core.spec import Spec
 
 _SLAB = 2 << 20
 _SMALL = 1 << 20
-
-
-class OutOfMemoryError(RudaError, MemoryError):
-    """The device has no memory left for an allocation, after unused blocks were given back."""
 
 
 class Pool:

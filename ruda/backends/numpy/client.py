@@ -6,6 +6,7 @@ types in float32, row-major results) and returns the shortest closure that does 
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
@@ -21,7 +22,7 @@ from ruda.backends.numpy.memory import Handle, ViewHandle, address, handle_of, s
 from ruda.core import config
 from ruda.core.devices import Device
 from ruda.core.dtypes import Defaults, as_dtype, compute_of
-from ruda.core.errors import ArgumentError, DeviceError, DTypeError, ShapeError
+from ruda.core.errors import ArgumentError, DeviceError, DTypeError, OutOfMemoryError, ShapeError
 from ruda.core.spec import Spec, spec_of
 
 # NumPy reports overflow, division by zero and invalid values as warnings, once per call site. An
@@ -31,6 +32,8 @@ warnings.filterwarnings("ignore", category=RuntimeWarning, module=r"ruda\.")
 # Unlike np.copyto, which runs a line of Python first.
 _store = np.ndarray.__setitem__
 _ELEMENTWISE = ("unary", "binary", "ternary")
+# From here on an operator may run out of memory, and says so itself.
+_HUGE = 1 << 28
 
 
 class NumpyClient:
@@ -55,6 +58,10 @@ class NumpyClient:
 
     def bind(self, plan: Any) -> Callable[..., Any]:
         """The function from input handles to output handles for one plan."""
+        run = self._bound(plan)
+        return run if _size(plan) < _HUGE else _telling(plan, run)
+
+    def _bound(self, plan: Any) -> Callable[..., Any]:
         override = FAST.get(plan.op.name)
         run = override(plan) if override is not None else kernels.bind(plan)
         if run is not None:
@@ -162,6 +169,28 @@ class NumpyClient:
 
     def synchronize(self) -> None:
         """Nothing is ever queued on the CPU."""
+
+
+def _size(plan: Any) -> int:
+    """Bytes of the largest operand or output of a plan, as far as they are known."""
+    outs = () if plan.out is None else plan.out if plan.out.__class__ is tuple else (plan.out,)
+    return max((s.nbytes for s in (*plan.specs, *outs)), default=0)
+
+
+def _telling(plan: Any, run: Callable[..., Any]) -> Callable[..., Any]:
+    """``run`` with NumPy's error about memory in the name of the operator."""
+
+    @functools.wraps(run)
+    def told(*handles: Any) -> Any:
+        try:
+            return run(*handles)
+        except MemoryError as error:
+            hint = "a smaller batch, checkpoint, or dropping tensors"
+            raise OutOfMemoryError(
+                plan.op.name, "the CPU is out of memory", error, hint=hint
+            ) from None
+
+    return told
 
 
 def make(device: Device) -> NumpyClient:
