@@ -54,6 +54,7 @@ from ruda.core.errors import (
 )
 from ruda.core.mode import autocast, enable_grad, inference_mode, is_grad_enabled, no_grad
 from ruda.core.precision import explain_precision, precision
+from ruda.elsewhere import NAMES as _ELSEWHERE
 from ruda.namespace import __array_namespace_info__
 from ruda.ops.activation import (
     celu,
@@ -262,6 +263,7 @@ from ruda.tensor.tensor import RudaTensor
 
 Tensor = RudaTensor
 newaxis = None
+__version__ = "0.1.0.dev0"
 __array_api_version__ = "2024.12"
 
 _methods.attach(globals())
@@ -290,8 +292,14 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f"ruda.{name}")
     if name in _LAZY_NAMES:
         return getattr(importlib.import_module(_LAZY_NAMES[name]), name)
-    raise AttributeError(f"module 'ruda' has no attribute {name!r}")
+    message = f"module 'ruda' has no attribute {name!r}"
+    if name in _ELSEWHERE:
+        message += f". Try ruda.{_ELSEWHERE[name]}"
+    raise AttributeError(message)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY_MODULES, *_LAZY_NAMES})
+    # What a person may type, which leaves out what only this file needs.
+    hidden = {"Any", "annotations", "importlib"}
+    names = {*globals(), *_LAZY_MODULES, *_LAZY_NAMES} - hidden
+    return sorted(n for n in names if not n.startswith("_") or n.startswith("__"))

@@ -69,6 +69,7 @@ from ruda.ops.conversion import tensor
 
 Tensor = RudaTensor
 newaxis: None
+__version__: str
 __array_api_version__: str
 e: float
 inf: float
@@ -97,6 +98,7 @@ __all__ = [
     "VersionError",
     "__array_api_version__",
     "__array_namespace_info__",
+    "__version__",
     "abs",
     "absolute",
     "acos",

@@ -159,7 +159,7 @@ def face_stub() -> str:
 
 
 def _is_public(name: str) -> bool:
-    return not name.startswith("_") or name.startswith("__array_")
+    return not name.startswith("_") or name == "__version__" or name.startswith("__array_")
 
 
 def _alias(alias: ast.alias) -> str:
