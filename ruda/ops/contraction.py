@@ -50,14 +50,14 @@ def _greedy(
     work, path = list(terms), []
     while len(work) > 1:
         best: Any = None
-        for j in range(len(work)):
-            for i in range(j):
-                rest = out.union(*(t for k, t in enumerate(work) if k not in (i, j)))
-                result = (work[i] | work[j]) & rest
-                growth = _size(result, sizes) - _size(work[i], sizes) - _size(work[j], sizes)
-                rank = (growth, _size(work[i] | work[j], sizes))
-                if best is None or rank < best[0]:
-                    best = rank, (i, j), result
+        pairs = [(i, j) for j in range(len(work)) for i in range(j)]
+        for i, j in pairs:
+            rest = out.union(*(t for k, t in enumerate(work) if k not in (i, j)))
+            result = (work[i] | work[j]) & rest
+            growth = _size(result, sizes) - _size(work[i], sizes) - _size(work[j], sizes)
+            rank = (growth, _size(work[i] | work[j], sizes))
+            if best is None or rank < best[0]:
+                best = rank, (i, j), result
         _, (i, j), result = best
         del work[j], work[i]
         work.append(result)

@@ -127,11 +127,7 @@ class Checkpoint:
             raise StoreError("save", "too many plain values", got, _MAX_STATE, hint, self.folder)
         with locked(self.folder, wait=True):
             with appearing(self.folder, step_name(number)) as folder:
-                for name, (_, arrays) in sections.items():
-                    if arrays:
-                        save_arrays(os.path.join(folder, _file(name)), arrays)
-                with replacing(os.path.join(folder, _STATE)) as file:
-                    file.write(stubs)
+                _write(folder, {name: arrays for name, (_, arrays) in sections.items()}, stubs)
                 write_manifest(folder, number, values)
             path = os.path.join(self.folder, step_name(number))
             self.damaged.pop(path, None)
@@ -249,6 +245,15 @@ class Checkpoint:
         for manifest, path in listed:
             if path not in kept and manifest.step != current:
                 removed(self.folder, path)
+
+
+def _write(folder: str, sections: Mapping[str, Any], stubs: bytes) -> None:
+    """The arrays of each section in a file of its own, and what stands around them."""
+    for name, arrays in sections.items():
+        if arrays:
+            save_arrays(os.path.join(folder, _file(name)), arrays)
+    with replacing(os.path.join(folder, _STATE)) as file:
+        file.write(stubs)
 
 
 def _file(section: str) -> str:

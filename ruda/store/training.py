@@ -74,13 +74,14 @@ def _leaves(part: Any, state: Any) -> Iterator[tuple[Any, Any]]:
 
 def _load_parts(found: Mapping[str, Any], given: Mapping[str, Any]) -> None:
     """Load all parts but the model, in an order in which what may still refuse comes first."""
+    names = [name for name in _ORDER if name in given]
+    leaves = [(name, *leaf) for name in names for leaf in _leaves(given[name], found[name])]
     done = []
     try:
-        for name in _ORDER:
-            for part, state in _leaves(given[name], found[name]) if name in given else ():
-                if name in _REFUSING:
-                    done.append((part, part.state_dict()))
-                part.load_state_dict(state)
+        for name, part, state in leaves:
+            if name in _REFUSING:
+                done.append((part, part.state_dict()))
+            part.load_state_dict(state)
     except BaseException:
         for part, state in reversed(done):
             part.load_state_dict(state)

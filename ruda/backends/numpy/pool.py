@@ -150,15 +150,15 @@ def _blas_threads() -> tuple[Any, Any] | None:
         from threadpoolctl import ThreadpoolController
     except ImportError:
         return None
-    for library in ThreadpoolController().lib_controllers:
-        # SciPy brings a second copy; only NumPy's serves np.matmul.
-        if library.internal_api == "openblas" and "numpy" in library.filepath:
-            for affixes in product(("", "scipy_"), ("", "64_", "_64")):
-                name = "openblas_{}_num_threads".join(affixes)
-                found = [getattr(library.dynlib, name.format(f), None) for f in ("get", "set")]
-                if None not in found:
-                    found[0].restype, found[1].argtypes = c_int, [c_int]
-                    return found[0], found[1]
+    loaded = ThreadpoolController().lib_controllers
+    # SciPy brings a second copy; only NumPy's serves np.matmul.
+    own = [x.dynlib for x in loaded if x.internal_api == "openblas" and "numpy" in x.filepath]
+    for library, prefix, suffix in product(own, ("", "scipy_"), ("", "64_", "_64")):
+        names = [f"{prefix}openblas_{verb}_num_threads{suffix}" for verb in ("get", "set")]
+        found = [getattr(library, name, None) for name in names]
+        if None not in found:
+            found[0].restype, found[1].argtypes = c_int, [c_int]
+            return found[0], found[1]
     return None
 
 
