@@ -121,6 +121,7 @@ from ruda.nn.padding import (
     ZeroPad3d,
 )
 from ruda.nn.parameter import Parameter
+from ruda.nn.parameter_containers import ParameterDict, ParameterList
 from ruda.nn.pool import (
     AdaptiveAvgPool1d,
     AdaptiveAvgPool2d,
@@ -176,3 +177,4 @@ from ruda.nn.transformer import (
     TransformerEncoder,
     TransformerEncoderLayer,
 )
+from ruda.nn.vocabulary import AdaptiveLogSoftmaxWithLoss, AdaptiveOutput, LinearCrossEntropyLoss

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from ruda.nn.padding import pad
 from ruda.ops.activation import (
     celu,
     elu,
@@ -240,6 +241,7 @@ __all__ = [
     "nll_loss",
     "normalize",
     "one_hot",
+    "pad",
     "pairwise_distance",
     "pixel_shuffle",
     "pixel_unshuffle",

@@ -1,4 +1,4 @@
-"""Layers that surround their input with a constant, its reflection, its border or itself."""
+"""Surrounding a tensor with a constant, its reflection, its border or itself: function, layers."""
 
 from __future__ import annotations
 
@@ -7,8 +7,31 @@ from typing import Any
 from ruda.core.errors import ArgumentError, ShapeError
 from ruda.core.shapes import index
 from ruda.nn.module import Module
-from ruda.ops.tiling import pad
+from ruda.ops.tiling import pad as surround
 from ruda.tensor.tensor import RudaTensor
+
+_MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "circular"}
+
+
+def pad(input: RudaTensor, pad: Any, mode: str = "constant", value: Any = 0) -> RudaTensor:
+    """``input`` with elements added before and after its last axes.
+
+    ``pad`` is (low, high) of each axis, the last axis first; negative widths cut off. ``mode`` is
+    ``constant`` (``value``), ``reflect``, ``replicate`` or ``circular``. ``ruda.pad`` takes its
+    pairs in the order of the axes. Raises ``ArgumentError`` and ``ShapeError``.
+
+    >>> pad(ruda.ones((2, 1)), (1, 0)).tolist()
+    [[0.0, 1.0], [0.0, 1.0]]
+    """
+    sides = [index(n, "pad", "a width") for n in pad]
+    if len(sides) % 2 or len(sides) > 2 * input.ndim:
+        expected = f"pairs for at most {input.ndim} axes"
+        raise ArgumentError("pad", "the widths do not fit", pad, expected)
+    if mode not in _MODES:
+        raise ArgumentError("pad", "unknown mode", repr(mode), f"one of {', '.join(_MODES)}")
+    pairs = tuple(zip(sides[::2], sides[1::2], strict=True))[::-1]
+    widths = ((0, 0),) * (input.ndim - len(pairs)) + pairs
+    return surround(input, widths, mode=_MODES[mode], value=value)
 
 
 class _Pad(Module):
@@ -36,7 +59,7 @@ class _Pad(Module):
             raise ShapeError(type(self).__name__, "too few axes", x.shape, expected)
         sides = zip(self.padding[::2], self.padding[1::2], strict=True)
         widths = ((0, 0),) * (x.ndim - self._rank) + tuple(sides)[::-1]
-        return pad(x, widths, mode=self._mode, value=value)
+        return surround(x, widths, mode=self._mode, value=value)
 
     def extra_repr(self) -> str:
         """The padding."""

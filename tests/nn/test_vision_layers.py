@@ -153,3 +153,20 @@ def test_hard_sigmoid_is_its_formula() -> None:
 
 def test_an_empty_batch_is_flattened() -> None:
     assert nn.Flatten()(ruda.ones((0, 3, 4))).shape == (0, 12)
+
+
+@pytest.mark.parametrize("mode", ["constant", "reflect", "replicate", "circular"])
+@pytest.mark.parametrize("widths", [(1, 2), (2, 0, 1, 1)], ids=str)
+def test_padding_takes_pairs_from_the_last_axis_on(mode: str, widths: Any) -> None:
+    x = np.random.default_rng(0).standard_normal((2, 3, 4, 5)[: 2 + len(widths) // 2])
+    mine = F.pad(ruda.asarray(x), widths, mode)
+    assert_near(mine, torch().nn.functional.pad(torch().tensor(x), widths, mode))
+
+
+def test_padding_may_cut_off_and_names_mistakes() -> None:
+    x = ruda.ones((2, 3))
+    assert F.pad(x, (-1, 0, 0, 1), value=7.0).tolist() == [[1.0, 1.0], [1.0, 1.0], [7.0, 7.0]]
+    with pytest.raises(ArgumentError, match="pad: the widths do not fit"):
+        F.pad(x, (1, 1, 1))
+    with pytest.raises(ArgumentError, match=r"unknown mode. Got 'edge'. Expected one of constant"):
+        F.pad(x, (1, 1), "edge")
