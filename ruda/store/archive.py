@@ -39,7 +39,7 @@ _ESCAPING = re.compile(r"[\\\x00]|^/|^[A-Za-z]:|(^|/)\.\.(/|$)")
 
 
 class Archive:
-    """The members of an open archive by name; made by `open_archive`."""
+    """The members of an open archive by name; made by ``open_archive``."""
 
     def __init__(self, path: str, size: int, archive: zipfile.ZipFile) -> None:
         self.path = path
@@ -57,7 +57,7 @@ class Archive:
         return sum(info.file_size for info in self.members.values())
 
     def read(self, name: str) -> np.ndarray:
-        """Read a member into bytes of its own; raises `StoreError` where its checksum differs."""
+        """Read a member into bytes of its own; raises ``StoreError`` where its checksum differs."""
         space = np.empty(self.members[name].file_size, np.uint8)
         done = 0
         with _translated(self.path, name), self._archive.open(self.members[name]) as member:
@@ -99,7 +99,7 @@ class Archive:
 
 @contextmanager
 def open_archive(path: Path) -> Iterator[Archive]:
-    """Open a zip file; raises `MissingFileError`, or `StoreError` where a member is not sound."""
+    """Open a zip file; raises ``MissingFileError``, or ``StoreError`` for an unsound member."""
     with opened(path) as file, _zip_file(file) as archive:
         yield Archive(file.name, os.fstat(file.fileno()).st_size, archive)
 
@@ -110,7 +110,7 @@ def is_escaping(name: str) -> bool:
 
 
 def check_expansion(total: int, size: int, limit: int | None, path: str) -> None:
-    """Raise `StoreError` where a file of `size` bytes stands for more than it may."""
+    """Raise ``StoreError`` where a file of ``size`` bytes stands for more than it may."""
     allowed = expansion_limit(size) if limit is None else limit
     if total > allowed:
         got, hint = (
@@ -127,7 +127,7 @@ def _zip_file(file: FileIO) -> zipfile.ZipFile:
 
 @contextmanager
 def _translated(path: str, tensor: str | None = None) -> Iterator[None]:
-    """Raise `StoreError` for what the zip module raises on a damaged archive."""
+    """Raise ``StoreError`` for what the zip module raises on a damaged archive."""
     what, expected = "damaged archive", "a whole zip file"
     try:
         yield

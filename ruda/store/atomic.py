@@ -17,13 +17,13 @@ _NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP)
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Open a file to write that becomes `path` only when the block ends without an exception.
+    """Open a file to write that becomes ``path`` only when the block ends without an exception.
 
-    Until then, and after any failure or kill, `path` holds what it held before. The bytes are in a
-    temporary file of the same folder, synced to disk, renamed, and the folder is synced. A link is
-    followed and its target replaced. A new file gets the process's usual permissions, a replaced
-    one keeps its own. Raises `StoreError` where `path` is anything but a regular file, and the
-    `OSError` of a failed write; only `kill -9` can leave the temporary file behind.
+    Until then, and after any failure or kill, ``path`` holds what it held before. The bytes are in
+    a temporary file of the same folder, synced to disk, renamed, and the folder is synced. A link
+    is followed and its target replaced. A new file gets the process's usual permissions, a replaced
+    one keeps its own. Raises ``StoreError`` where ``path`` is anything but a regular file, and the
+    ``OSError`` of a failed write; only ``kill -9`` can leave the temporary file behind.
 
     >>> import pathlib, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -52,7 +52,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 
 def _replaceable_mode(target: str) -> int | None:
-    """Return the permissions of the file at `target`, or None where there is none yet."""
+    """Return the permissions of the file at ``target``, or None where there is none yet."""
     try:
         # realpath leaves a link only where links form a loop: it is then no regular file.
         mode = os.lstat(target).st_mode

@@ -49,9 +49,9 @@ class Restored(NamedTuple):
 class Checkpoint:
     """The checkpoints of one run in a folder: saved whole, kept by policy, restored exactly.
 
-    The newest `keep_last` are kept (None keeps all), and the `keep_best` with the lowest or, with
-    `mode="max"`, highest `metric`. What a killed process left unfinished is removed here. Raises
-    `ArgumentError` for a policy that makes no sense.
+    The newest ``keep_last`` are kept (None keeps all), and the ``keep_best`` with the lowest or,
+    with ``mode="max"``, highest ``metric``. What a killed process left unfinished is removed here.
+    Raises ``ArgumentError`` for a policy that makes no sense.
 
     >>> import tempfile
     >>> model = ruda.nn.Linear(2, 1)
@@ -104,15 +104,16 @@ class Checkpoint:
         extra: Any = None,
         micro_batch: int = 0,
     ) -> str:
-        """Save the state after `step` steps; return the path of its folder.
+        """Save the state after ``step`` steps; return the path of its folder.
 
-        Parts are objects with `state_dict` and `load_state_dict` or, but for the model, mappings of
-        such objects. The default generator and the gradients that the model's parameters have at
-        this moment are saved too. `extra` is any tree of numbers, strings, tensors and arrays;
-        `micro_batch` how many batches the pending gradients are of. The folder appears whole or not
-        at all; then what the policy does not keep is removed. Raises `ArgumentError` where later
-        steps exist (see `discard_after`) or the metric is not among `metrics`, and `StoreError` for
-        a state that cannot be stored, before anything is written.
+        Parts are objects with ``state_dict`` and ``load_state_dict`` or, but for the model,
+        mappings of such objects. The default generator and the gradients that the model's
+        parameters have at this moment are saved too. ``extra`` is any tree of numbers, strings,
+        tensors and arrays; ``micro_batch`` how many batches the pending gradients are of. The
+        folder appears whole or not at all; then what the policy does not keep is removed. Raises
+        ``ArgumentError`` where later steps exist (see ``discard_after``) or the metric is not among
+        ``metrics``, and ``StoreError`` for a state that cannot be stored, before anything is
+        written.
         """
         number = index(step, "Checkpoint.save", "step")
         values = {name: float(value) for name, value in (metrics or {}).items()}
@@ -138,12 +139,12 @@ class Checkpoint:
         """The newest checkpoint that is whole, or None where there is none at all.
 
         All its bytes are compared with their checksums. One that is damaged is passed over with a
-        `CheckpointWarning` that says why; where all are, the last reason is raised.
+        ``CheckpointWarning`` that says why; where all are, the last reason is raised.
         """
         return self._first(steps_in(self.folder), _verified)
 
     def best(self) -> Saved | None:
-        """The checkpoint with the best metric among those that are whole, as `latest` does."""
+        """The checkpoint with the best metric among those that are whole, as ``latest`` does."""
         if self.metric is None:
             raise ArgumentError("Checkpoint.best", "nothing tells the best", hint="metric=")
         return self._first([(m.step, path) for m, path in self._ranked()], _verified)
@@ -159,12 +160,13 @@ class Checkpoint:
         generators: Any = None,
         loader: Any = None,
     ) -> Restored | None:
-        """Put the state of a step, by default of `latest`, back into the given parts.
+        """Put the state of a step, by default of ``latest``, back into the given parts.
 
         Returns None where there is no checkpoint at all. With an optimizer training goes on: then
         the pending gradients and the default generator come back too. Everything is checked before
-        anything is written. Raises `LoadError` or `StoreError` for parts of another form than the
-        saved ones, and as `latest` does; a `step` that is asked for is never replaced by another.
+        anything is written. Raises ``LoadError`` or ``StoreError`` for parts of another form than
+        the saved ones, and as ``latest`` does; a ``step`` that is asked for is never replaced by
+        another.
         """
         candidates = steps_in(self.folder)
         if step is not None:
@@ -183,7 +185,7 @@ class Checkpoint:
         return Restored(*saved, state["micro_batch"], state["extra"])
 
     def discard_after(self, step: int) -> None:
-        """Remove the checkpoints of later steps, in order to go on from `step` another way."""
+        """Remove the checkpoints of later steps, in order to go on from ``step`` another way."""
         with locked(self.folder, wait=True):
             for number, path in steps_in(self.folder):
                 if number > step:
@@ -201,7 +203,7 @@ class Checkpoint:
             raise ArgumentError("Checkpoint.save", "later steps exist", order, hint=hint)
 
     def _first(self, candidates: Iterable[tuple[int, str]], read: Callable[[str], T]) -> T | None:
-        """What `read` makes of the first candidate that is whole."""
+        """What ``read`` makes of the first candidate that is whole."""
         fault = None
         for _, path in candidates:
             try:
@@ -221,7 +223,7 @@ class Checkpoint:
             try:
                 found.append((read_manifest(path), path))
             except StoreError:
-                # Never counted and never removed: `latest` says what is wrong with it.
+                # Never counted and never removed: ``latest`` says what is wrong with it.
                 continue
         return found
 

@@ -10,7 +10,7 @@ _SHOWN = 80
 
 
 class MissingFileError(StoreError, FileNotFoundError):
-    """The file to load does not exist; also a `FileNotFoundError`."""
+    """The file to load does not exist; also a ``FileNotFoundError``."""
 
     def __init__(self, path: str) -> None:
         hint = "checking the path, which is relative to the working folder unless it starts at /"
@@ -26,7 +26,7 @@ class CheckpointWarning(UserWarning):
 
 
 def shown(value: object) -> str:
-    """Return the `repr` of a value taken from a file, cut to a length fit for a message."""
+    """Return the ``repr`` of a value taken from a file, cut to a length fit for a message."""
     if isinstance(value, str | bytes | bytearray) and len(value) > _SHOWN:
         return f"{value[:_SHOWN]!r}… ({len(value)} long)"
     return repr(value)

@@ -39,13 +39,13 @@ def save(
 ) -> None:
     """Write tensors of any device and layout to a file, or to a folder in several files.
 
-    The ending of the path is the format: `.safetensors`, which alone keeps the strings of
-    `metadata`, `.npz`, or `.pt`, `.pth` and `.bin` for PyTorch; a path without one is a folder of
-    safetensors files, of at most `max_shard_size` (by default "5GB") each. A file is replaced whole
-    or not at all. Before anything is written, raises `DTypeError` for what is no path or mapping,
-    `StoreError` for another ending, values that are no tensors or are quantized, and dtypes that
-    the format does not have, `ArgumentError` for options of another format; an `OSError` from
-    writing leaves the old file as it was.
+    The ending of the path is the format: ``.safetensors``, which alone keeps the strings of
+    ``metadata``, ``.npz``, or ``.pt``, ``.pth`` and ``.bin`` for PyTorch; a path without one is a
+    folder of safetensors files, of at most ``max_shard_size`` (by default "5GB") each. A file is
+    replaced whole or not at all. Before anything is written, raises ``DTypeError`` for what is no
+    path or mapping, ``StoreError`` for another ending, values that are no tensors or are quantized,
+    and dtypes that the format does not have, ``ArgumentError`` for options of another format; an
+    ``OSError`` from writing leaves the old file as it was.
 
     >>> import os, tempfile, numpy
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -78,9 +78,9 @@ def save(
 def load(path: Path, device: DeviceLike | None = None) -> dict[str, RudaTensor]:
     """Read all tensors of a file or folder onto a device, by default the default device.
 
-    The formats are those of `save`; a folder may have an index of shards, which may be named too.
-    Raises `MissingFileError`, which is also a `FileNotFoundError`, and `StoreError` for another
-    ending, a file that is not whole and well formed, and dtypes that ruda does not have.
+    The formats are those of ``save``; a folder may have an index of shards, which may be named too.
+    Raises ``MissingFileError``, which is also a ``FileNotFoundError``, and ``StoreError`` for
+    another ending, a file that is not whole and well formed, and dtypes that ruda does not have.
     """
     where = os.fspath(path)
     target = client_of(device).device
@@ -96,7 +96,7 @@ def load(path: Path, device: DeviceLike | None = None) -> dict[str, RudaTensor]:
 
 
 def load_metadata(path: Path) -> dict[str, str]:
-    """Read the strings beside the tensors of a `.safetensors` file; raises as `load` does."""
+    """Read the strings beside the tensors of a ``.safetensors`` file; raises as ``load`` does."""
     where = os.fspath(path)
     if _ending("load", where) == _SAFETENSORS:
         return read_header(where).metadata
@@ -108,7 +108,7 @@ def load_metadata(path: Path) -> dict[str, str]:
 def open_arrays(path: Path) -> Iterator[Mapping[str, np.ndarray]]:
     """Open a file or folder of any format as a mapping of ndarrays, lazily where the format can.
 
-    Raises as `load` does, and does not look at the dtypes.
+    Raises as ``load`` does, and does not look at the dtypes.
     """
     where = os.fspath(path)
     ending = _ending("load", where)
@@ -139,7 +139,7 @@ def _ending(op: str, where: str) -> str:
 
 
 def _state_dict(found: Any, path: str) -> dict[str, np.ndarray]:
-    """What a `.pt` file holds, where it is a mapping from names to tensors and nothing else."""
+    """What a ``.pt`` file holds, where it is a mapping from names to tensors and nothing else."""
     items = found.items() if type(found) is dict else ()
     other = [k for k, v in items if type(k) is not str or not isinstance(v, np.ndarray)]
     if type(found) is dict and not other:

@@ -56,9 +56,9 @@ def swept(folder: str) -> None:
 
 @contextlib.contextmanager
 def appearing(folder: str, name: str) -> Iterator[str]:
-    """Make a subfolder to fill that becomes `name` when the block ends without an exception.
+    """Make a subfolder to fill that becomes ``name`` when the block ends without an exception.
 
-    Until then, and after any failure or kill, `name` is what it was before.
+    Until then, and after any failure or kill, ``name`` is what it was before.
     """
     target, new = os.path.join(folder, name), _aside(folder, _UNFINISHED)
     old = os.path.join(folder, _REPLACED + name)
@@ -88,7 +88,7 @@ def removed(folder: str, path: str) -> None:
 
 @contextlib.contextmanager
 def locked(folder: str, *, wait: bool) -> Iterator[bool]:
-    """Keep other writers out; without `wait` say whether that could be done at once.
+    """Keep other writers out; without ``wait`` say whether that could be done at once.
 
     The lock is the kernel's, so it ends with the process, however that ends.
     """

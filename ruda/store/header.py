@@ -1,8 +1,8 @@
 """The header of a safetensors file: strict parsing, checking and rendering.
 
 A file is an 8-byte little-endian length, a JSON header of that length, and the tensors' bytes. The
-parser accepts exactly the grammar of such a header instead of any JSON: a general parser turns
-100 MB of `[[],[],…` into 2.5 GB of objects before it can be refused, nests without bound, and lets
+parser accepts exactly the grammar of such a header instead of any JSON: a general parser turns 100
+MB of ``[[],[],…`` into 2.5 GB of objects before it can be refused, nests without bound, and lets
 duplicate keys, NaN and floats through.
 """
 
@@ -60,7 +60,7 @@ _HALF_PAIR = re.compile("[\ud800-\udfff]")
 
 
 class Entry(NamedTuple):
-    """One tensor's place: its dtype code, shape, and byte range `start:stop` in the data."""
+    """One tensor's place: its dtype code, shape, and byte range ``start:stop`` in the data."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -69,7 +69,7 @@ class Entry(NamedTuple):
 
 
 class Header(NamedTuple):
-    """What a safetensors file says of itself; `data_start` is where the tensors' bytes begin."""
+    """What a safetensors file says of itself; ``data_start`` is where the tensors' bytes begin."""
 
     metadata: dict[str, str]
     tensors: dict[str, Entry]
@@ -77,9 +77,9 @@ class Header(NamedTuple):
 
 
 def parse_header(raw: bytes | bytearray, data_size: int, path: str) -> Header:
-    """Parse header `raw` of a file that has `data_size` bytes after it.
+    """Parse header ``raw`` of a file that has ``data_size`` bytes after it.
 
-    Raises `StoreError` unless the header is well formed and its tensors fill the data exactly,
+    Raises ``StoreError`` unless the header is well formed and its tensors fill the data exactly,
     without overlap, hole or rest.
     """
     cursor = _Cursor(raw, path)

@@ -14,7 +14,7 @@ MAX_JSON = 1 << 24
 
 
 def read_json(path: Path, limit: int = MAX_JSON) -> dict[str, Any]:
-    """Read an object; raises `MissingFileError`, or `StoreError` for anything else."""
+    """Read an object; raises ``MissingFileError``, or ``StoreError`` for anything else."""
     raw = read_small(path, limit)
     what, expected = "malformed JSON", "an object"
     try:

@@ -43,18 +43,18 @@ def load_into(
 ) -> LoadReport:
     """Write the tensors of a file, a folder, or a mapping into a model's own, and report.
 
-    Each name of the source goes through the rules of `remap`, in their order, as by `re.sub`.
-    Only names that `filter` (a pattern to be found in the name, or a function) accepts take part,
+    Each name of the source goes through the rules of ``remap``, in their order, as by ``re.sub``.
+    Only names that ``filter`` (a pattern to be found in the name, or a function) accepts take part,
     on both sides: the others are neither missing nor unused. An adapter is a pattern for whole
     names and a function of name and value, which returns the value to load, or a mapping of
-    several. `dtype` says what may differ: "cast" converts real numbers to real ones and complex to
-    complex, "widen" only where no value changes, "same" nothing; integers are never narrowed and
+    several. ``dtype`` says what may differ: "cast" converts real numbers to real ones and complex
+    to complex, "widen" only where no value changes, "same" nothing; integers are never narrowed and
     stored codes (8-bit floats) are never taken for numbers.
 
-    Everything is checked before anything is written. Raises `LoadError`, whose `report` says what
-    does not fit, for shapes, dtypes and, if `strict`, missing and unused names; `StoreError` for
-    a damaged file, two tensors of one name, or tied parameters that would get different values.
-    Optimizers with masters need `sync_masters()` afterwards.
+    Everything is checked before anything is written. Raises ``LoadError``, whose ``report`` says
+    what does not fit, for shapes, dtypes and, if ``strict``, missing and unused names;
+    ``StoreError`` for a damaged file, two tensors of one name, or tied parameters that would get
+    different values. Optimizers with masters need ``sync_masters()`` afterwards.
 
     >>> model = ruda.nn.Linear(2, 1, bias=False)
     >>> print(load_into(model, {"fc.weight": ruda.ones((1, 2))}, remap=[(r"^fc\\.", "")]))
@@ -136,7 +136,7 @@ def _checked_value(value: Any, name: str, path: str | None) -> Any:
 def compared(
     own: Mapping[str, RudaTensor], given: Mapping[str, Any], policy: str
 ) -> tuple[LoadReport, list[str]]:
-    """What loading `given` into `own` would come to, and which of `own` would be written."""
+    """What loading ``given`` into ``own`` would come to, and which of ``own`` would be written."""
     shapes: dict[str, str] = {}
     dtypes: dict[str, str] = {}
     changes = [name for name in own if name in given]

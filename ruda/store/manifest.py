@@ -34,7 +34,7 @@ class Manifest(NamedTuple):
 
 
 def write_manifest(folder: str, step: int, metrics: Mapping[str, float]) -> None:
-    """Write the manifest of the files that lie in `folder`, as its last file."""
+    """Write the manifest of the files that lie in ``folder``, as its last file."""
     files = {
         name: {"size": os.path.getsize(where), "sha256": _digest(where)}
         for name in sorted(os.listdir(folder))
@@ -51,7 +51,7 @@ def write_manifest(folder: str, step: int, metrics: Mapping[str, float]) -> None
 def read_manifest(folder: str) -> Manifest:
     """Read a manifest, and no other file.
 
-    Raises `StoreError` where it is absent, damaged, or names a file outside of its folder.
+    Raises ``StoreError`` where it is absent, damaged, or names a file outside of its folder.
     """
     path = os.path.join(folder, MANIFEST)
     try:
@@ -75,7 +75,7 @@ def read_manifest(folder: str) -> Manifest:
 
 
 def check_files(folder: str, manifest: Manifest) -> None:
-    """Raise `StoreError` unless each file is there and has the size and checksum it had."""
+    """Raise ``StoreError`` unless each file is there and has the size and checksum it had."""
     for name, (size, digest) in manifest.files.items():
         path = os.path.join(folder, name)
         with opened(path) as file:

@@ -1,4 +1,4 @@
-"""NumPy's files: `.npy` for one array, `.npz` for a zip archive of named ones.
+"""NumPy's files: ``.npy`` for one array, ``.npz`` for a zip archive of named ones.
 
 NumPy stores the dtypes of ml_dtypes as unnamed bytes. Here they are stored as a structure of one
 field that has the dtype's name, which NumPy reads too; unnamed two-byte items can only be bfloat16
@@ -51,10 +51,10 @@ _FOREIGN: dict[str, np.dtype] = {
 
 
 def load_npy(path: Path) -> np.ndarray:
-    """Read the array of a `.npy` file.
+    """Read the array of a ``.npy`` file.
 
-    Raises `MissingFileError`, and `StoreError` for a file that is not whole and well formed, arrays
-    of Python objects, and dtypes that are no numbers.
+    Raises ``MissingFileError``, and ``StoreError`` for a file that is not whole and well formed,
+    arrays of Python objects, and dtypes that are no numbers.
 
     >>> import os, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -70,17 +70,17 @@ def load_npy(path: Path) -> np.ndarray:
 
 
 def save_npy(path: Path, array: np.ndarray) -> None:
-    """Write one array to a `.npy` file, atomically; raises as `save_npz` does."""
+    """Write one array to a ``.npy`` file, atomically; raises as ``save_npz`` does."""
     _check_savable(array, os.fspath(path), None)
     with replacing(path) as file:
         _write(file, array)
 
 
 def load_npz(path: Path, *, limit: int | None = None) -> dict[str, np.ndarray]:
-    """Read all arrays of a `.npz` file.
+    """Read all arrays of a ``.npz`` file.
 
-    Raises as `load_npy` does, and `StoreError` for members with names that escape the archive,
-    that overlap, or that expand to more than `limit` bytes, by default 1 GiB or 32 times the size
+    Raises as ``load_npy`` does, and ``StoreError`` for members with names that escape the archive,
+    that overlap, or that expand to more than ``limit`` bytes, by default 1 GiB or 32 times the size
     of the file, whichever is more.
     """
     with open_archive(path) as archive:
@@ -96,11 +96,11 @@ def load_npz(path: Path, *, limit: int | None = None) -> dict[str, np.ndarray]:
 
 
 def save_npz(path: Path, arrays: Mapping[str, np.ndarray], *, compress: bool = False) -> None:
-    """Write named arrays to a `.npz` file, atomically.
+    """Write named arrays to a ``.npz`` file, atomically.
 
-    Raises `StoreError` before anything is written for names that are no strings or escape the
-    archive, values that are not ndarrays, and dtypes that are no numbers; an `OSError` from writing
-    leaves the old file as it was.
+    Raises ``StoreError`` before anything is written for names that are no strings or escape the
+    archive, values that are not ndarrays, and dtypes that are no numbers; an ``OSError`` from
+    writing leaves the old file as it was.
 
     >>> import os, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -126,7 +126,7 @@ def save_npz(path: Path, arrays: Mapping[str, np.ndarray], *, compress: bool = F
 
 
 def _parsed(raw: np.ndarray, path: str, name: str | None) -> np.ndarray:
-    """Return the array that the bytes of a `.npy` file hold, which lies in them."""
+    """Return the array that the bytes of a ``.npy`` file hold, which lies in them."""
     text, start = _header_text(raw, path, name)
     dtype, fortran, shape = _header(text, path, name)
     size = math.prod(shape) * dtype.itemsize

@@ -31,7 +31,7 @@ from ruda.store.source import Path, check_booleans, opened, read_into, shrunk
 def read_header(path: Path) -> Header:
     """Read names, dtypes, shapes and metadata of a file without its tensors.
 
-    Raises `MissingFileError` or, for a file that is not whole and well formed, `StoreError`.
+    Raises ``MissingFileError`` or, for a file that is not whole and well formed, ``StoreError``.
     """
     with opened(path) as file:
         return _read_header(file)[0]
@@ -40,8 +40,8 @@ def read_header(path: Path) -> Header:
 def load_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """Read a whole file: its arrays, which own their memory, and its metadata.
 
-    Raises `MissingFileError` or, for a file that is not whole and well formed, `StoreError`; never
-    allocates more for the arrays than the file's size.
+    Raises ``MissingFileError`` or, for a file that is not whole and well formed, ``StoreError``;
+    never allocates more for the arrays than the file's size.
 
     >>> import os, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -64,7 +64,7 @@ def load_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
 def open_file(path: Path) -> SafetensorsFile:
     """Map a file into memory: nothing is read until an item of the mapping is used.
 
-    Raises as `load_arrays` does.
+    Raises as ``load_arrays`` does.
     """
     with opened(path) as file:
         header, size = _read_header(file)
@@ -81,9 +81,9 @@ def save_arrays(
     """Write arrays and metadata to a file, atomically.
 
     Arrays of any layout and byte order are stored in C order, little-endian; those that share
-    memory are written once each. Raises `StoreError` before anything is written for names or
+    memory are written once each. Raises ``StoreError`` before anything is written for names or
     metadata that are not strings of valid Unicode, values that are not ndarrays, and dtypes the
-    format does not have; an `OSError` from writing leaves the old file as it was.
+    format does not have; an ``OSError`` from writing leaves the old file as it was.
     """
     where = os.fspath(path)
     arrays, metadata = dict(arrays), dict(metadata or {})
@@ -102,7 +102,7 @@ class SafetensorsFile(Mapping[str, np.ndarray]):
     """An open file as a mapping from names to read-only ndarrays, which lie in the file's map.
 
     A tensor whose bytes are not aligned to its items, which only other writers make, comes as a
-    read-only copy. Arrays outlive `close` and keep their map alive. Every access checks that the
+    read-only copy. Arrays outlive ``close`` and keep their map alive. Every access checks that the
     file is still as long as its tensors need; truncating it under an array in use is beyond any
     check and ends the process, as it does with every memory map.
 

@@ -1,7 +1,7 @@
 """Tensors spread over several safetensors files, with an index that says which is where.
 
-The layout is that of model hubs: `model-00001-of-00003.safetensors` and so on beside
-`model.safetensors.index.json`, or one `model.safetensors` without an index.
+The layout is that of model hubs: ``model-00001-of-00003.safetensors`` and so on beside
+``model.safetensors.index.json``, or one ``model.safetensors`` without an index.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _UNITS |= {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 def read_index(path: Path) -> dict[str, str]:
     """Read which file of the folder each tensor is in.
 
-    Raises `MissingFileError`, and `StoreError` for an index that is malformed or names a file
+    Raises ``MissingFileError``, and ``StoreError`` for an index that is malformed or names a file
     outside of its own folder.
     """
     where = os.fspath(path)
@@ -54,7 +54,7 @@ def read_index(path: Path) -> dict[str, str]:
 def open_shards(path: Path) -> ShardedFile:
     """Open a folder, its index, or the only file in it; no tensor is read until it is used.
 
-    Raises `MissingFileError` where the folder has neither, and `StoreError` where a file is
+    Raises ``MissingFileError`` where the folder has neither, and ``StoreError`` where a file is
     damaged or index and files do not name the same tensors.
 
     >>> import tempfile
@@ -92,11 +92,11 @@ def save_shards(
     *,
     max_shard_size: int | str = "5GB",
 ) -> list[str]:
-    """Write arrays into a folder, in files of at most `max_shard_size` each; return their names.
+    """Write arrays into a folder, in files of at most ``max_shard_size`` each; return their names.
 
     A tensor is never divided. What the folder held before stays whole and is what is loaded until
-    the last file is written; then it is removed. Raises as `save_arrays` does, and `ArgumentError`
-    for a size that is not a number of bytes or a text such as "5GB" or "512MiB".
+    the last file is written; then it is removed. Raises as ``save_arrays`` does, and
+    ``ArgumentError`` for a size that is not a number of bytes or a text such as "5GB" or "512MiB".
     """
     folder, arrays = os.fspath(path), dict(arrays)
     groups = _groups(arrays, _bytes(max_shard_size))

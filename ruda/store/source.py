@@ -19,7 +19,7 @@ _GIB = 1 << 30
 def opened(path: Path) -> FileIO:
     """Open a regular file to read, without waiting for anybody to write to it.
 
-    Raises `MissingFileError`, or `StoreError` for a folder, pipe or device.
+    Raises ``MissingFileError``, or ``StoreError`` for a folder, pipe or device.
     """
     where = os.fspath(path)
     try:
@@ -37,7 +37,7 @@ def opened(path: Path) -> FileIO:
 
 
 def read_into(file: FileIO, space: memoryview) -> None:
-    """Fill `space` from the file; raises `StoreError` where it ends before."""
+    """Fill ``space`` from the file; raises ``StoreError`` where it ends before."""
     done = 0
     while done < len(space):
         count = file.readinto(space[done:])
@@ -47,7 +47,7 @@ def read_into(file: FileIO, space: memoryview) -> None:
 
 
 def read_small(path: Path, limit: int) -> bytes:
-    """Read a whole file; raises `StoreError` where it is longer than `limit` bytes."""
+    """Read a whole file; raises ``StoreError`` where it is longer than ``limit`` bytes."""
     with opened(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size > limit:
@@ -65,7 +65,7 @@ def shrunk(path: str, got: str) -> StoreError:
 
 
 def expansion_limit(size: int) -> int:
-    """How many bytes of tensors a file of `size` bytes may become without being asked for.
+    """How many bytes of tensors a file of ``size`` bytes may become without being asked for.
 
     Compression and repeated memory let a small file stand for more than any machine has; honest
     weights grow by far less than this.
@@ -74,7 +74,7 @@ def expansion_limit(size: int) -> int:
 
 
 def check_booleans(array: np.ndarray, op: str, name: str, path: str) -> None:
-    """Raise `StoreError` for a boolean that is not the byte 0 or 1.
+    """Raise ``StoreError`` for a boolean that is not the byte 0 or 1.
 
     NumPy and kernels take for granted that there is none.
     """

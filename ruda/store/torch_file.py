@@ -1,4 +1,4 @@
-"""PyTorch's `.pt` files, in the zip format of torch.save since version 1.6: weights only.
+"""PyTorch's ``.pt`` files, in the zip format of torch.save since version 1.6: weights only.
 
 An archive holds a pickle, which names tensors by storage, offset, shape and strides, and a member
 with the bytes of each storage. Neither direction needs PyTorch.
@@ -57,9 +57,9 @@ def load_torch(path: Path, *, limit: int | None = None) -> Any:
     """Read what torch.save wrote: mappings, lists, tuples, numbers, strings and ndarrays.
 
     Tensors and parameters come as ndarrays with the strides they had; those that shared a storage
-    share memory. Raises `MissingFileError`, and `StoreError` for anything that weights do not need
-    (nothing that a file names is imported or run), for files before PyTorch 1.6, TorchScript,
-    tensors outside of their storage, and tensors of more than `limit` bytes together, by default
+    share memory. Raises ``MissingFileError``, and ``StoreError`` for anything that weights do not
+    need (nothing that a file names is imported or run), for files before PyTorch 1.6, TorchScript,
+    tensors outside of their storage, and tensors of more than ``limit`` bytes together, by default
     1 GiB or 32 times the size of the file, whichever is more.
     """
     _check_format(path)
@@ -68,7 +68,7 @@ def load_torch(path: Path, *, limit: int | None = None) -> Any:
 
 
 class _Storage(NamedTuple):
-    """A member with the bytes of tensors; `dtype` is None where each tensor says what they are."""
+    """A member with the bytes of tensors; ``dtype`` is None where each tensor says it."""
 
     key: str
     dtype: np.dtype | None

@@ -22,11 +22,11 @@ _UNTYPED_NAMES = {dtype.name: name for name, dtype in UNTYPED.items()}
 
 
 def save_torch(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write named arrays as a `.pt` file that torch.load reads as a dict of tensors, atomically.
+    """Write named arrays as a ``.pt`` file that torch.load reads as a dict of tensors, atomically.
 
-    Arrays that are the same memory stay so. Raises `StoreError` before anything is written for
+    Arrays that are the same memory stay so. Raises ``StoreError`` before anything is written for
     names that are no strings, values that are not ndarrays, and dtypes that PyTorch has not; an
-    `OSError` from writing leaves the old file as it was.
+    ``OSError`` from writing leaves the old file as it was.
 
     >>> import tempfile
     >>> from ruda.store.torch_file import load_torch

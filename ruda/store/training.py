@@ -32,8 +32,8 @@ def put_back(found: Mapping[str, Any], parts: Mapping[str, Any], path: str) -> N
     """Load a state into the parts that are given.
 
     With an optimizer training goes on: then pending gradients and the default generator come back
-    too. All of it is checked before anything is written. Raises `LoadError` for a model, and
-    `StoreError` for other parts, whose state has another form.
+    too. All of it is checked before anything is written. Raises ``LoadError`` for a model, and
+    ``StoreError`` for other parts, whose state has another form.
     """
     given = {name: part for name, part in parts.items() if part is not None}
     resumes = "optimizer" in given

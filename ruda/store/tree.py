@@ -26,7 +26,7 @@ def encoded(tree: Any, role: str) -> tuple[Any, dict[str, np.ndarray]]:
     """Return what JSON can hold of a tree, and its arrays by name.
 
     A tree is None, booleans, integers, floats, strings, tensors, ndarrays, and lists, tuples and
-    mappings of trees. Raises `StoreError` for anything else, which `role` helps to find.
+    mappings of trees. Raises ``StoreError`` for anything else, which ``role`` helps to find.
 
     >>> encoded({"lr": 0.5, "sizes": (1, 2), "x": np.ones(2)}, "state")[0]["sizes"]
     {'$': 'tuple', 'items': [1, 2]}
@@ -36,9 +36,9 @@ def encoded(tree: Any, role: str) -> tuple[Any, dict[str, np.ndarray]]:
 
 
 def decoded(stub: Any, arrays: Mapping[str, np.ndarray], path: str) -> Any:
-    """Return the tree that `encoded` took apart; tensors come on the CPU.
+    """Return the tree that ``encoded`` took apart; tensors come on the CPU.
 
-    Raises `StoreError` where the parts do not fit together.
+    Raises ``StoreError`` where the parts do not fit together.
     """
     try:
         return _decode(stub, arrays)

@@ -38,7 +38,7 @@ _KEYS = (str, int, float, bool, type(None))
 
 
 class Function:
-    """Something a file may call by name: `call` gets the arguments and checks them itself."""
+    """Something a file may call by name: ``call`` gets the arguments and checks them itself."""
 
     __slots__ = ("call",)
 
@@ -58,9 +58,9 @@ class Mark:
 def unpickled(
     raw: bytes, names: Mapping[str, Function | Mark], persistent: Callable[[Any], Any], path: str
 ) -> Any:
-    """Return the object that a pickle holds, built of plain values and what `names` has.
+    """Return the object that a pickle holds, built of plain values and what ``names`` has.
 
-    `persistent` makes an object of a persistent id. Raises `StoreError` for every other name or
+    ``persistent`` makes an object of a persistent id. Raises ``StoreError`` for every other name or
     opcode and for a pickle that is not whole and well formed.
     """
     machine = _Machine(raw, names, persistent, path)

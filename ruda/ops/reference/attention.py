@@ -34,13 +34,13 @@ def attention(
     window: Window | None = None,
     dropout: Dropout | None = None,
 ) -> tuple[Array, Array]:
-    """Attend queries to keys; returns `out` [B, Hq, Sq, Dv] and `lse` [B, Hq, Sq].
+    """Attend queries to keys; returns ``out`` [B, Hq, Sq, Dv] and ``lse`` [B, Hq, Sq].
 
     q: [B, Hq, Sq, D], k: [B, Hkv, Sk, D], v: [B, Hkv, Sk, Dv], one dtype, float32 or float64; each
     key head serves Hq / Hkv query heads. mask (True may attend) and bias broadcast to
-    [B, Hq, Sq, Sk]. Causality and `window=(left, right)`, both inclusive and None for unbounded,
+    [B, Hq, Sq, Sk]. Causality and ``window=(left, right)``, both inclusive and None for unbounded,
     count positions such that the last query stands at the last key. A row that sees no key gives
-    zeros and lse = -inf. `dropout` is what to keep, [B, Hq, Sq, Sk], and the factor of what is
+    zeros and lse = -inf. ``dropout`` is what to keep, [B, Hq, Sq, Sk], and the factor of what is
     kept; it acts on the probabilities, not on their sum.
     """
     rules = _Rules.of(q, k, mask, bias, is_causal, scale, softcap, window)
@@ -79,9 +79,9 @@ def attention_backward(
     g_lse: Array | None = None,
     dropout: Dropout | None = None,
 ) -> tuple[Array, Array, Array, Array | None]:
-    """Differentiate `attention`: gradients of q, k, v and bias (None without one).
+    """Differentiate ``attention``: gradients of q, k, v and bias (None without one).
 
-    g: as `out`; g_lse: as `lse`, where the log-sum-exp itself was used.
+    g: as ``out``; g_lse: as ``lse``, where the log-sum-exp itself was used.
     """
     rules = _Rules.of(q, k, mask, bias, is_causal, scale, softcap, window)
     dq, dk, dv = np.zeros_like(q), np.zeros_like(k), np.zeros_like(v)

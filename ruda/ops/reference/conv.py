@@ -55,7 +55,7 @@ def conv_forward(
     dilation: Sequence[int],
     groups: int,
 ) -> Array:
-    """Correlate `x` with the kernels `w`.
+    """Correlate ``x`` with the kernels ``w``.
 
     x: [N, C, *S], w: [O, C / groups, *K], padding: ((lo, hi), ...) per spatial axis; the result:
     [N, O, *windows]. Floating and complex dtypes, computed in their common dtype.
@@ -80,7 +80,7 @@ def conv_weight_backward(
     dilation: Sequence[int],
     groups: int,
 ) -> Array:
-    """Transpose `conv_forward` in `w`: g [N, O, *windows], x [N, C, *S] to [O, C / groups, *K]."""
+    """Transpose ``conv_forward`` in ``w``: g [N, O, *windows], x [N, C, *S] to ``w_shape``."""
     dtype = np.result_type(g, x)
     kernel, counts = w_shape[2:], g.shape[2:]
     dw = np.zeros((groups, w_shape[0] // groups, volume(w_shape[1:])), dtype)
@@ -99,9 +99,10 @@ def conv_data_backward(
     dilation: Sequence[int],
     groups: int,
 ) -> Array:
-    """Transpose `conv_forward` in `x`: g [N, O, *windows], w [O, C / groups, *K] to `x_shape`.
+    """Transpose ``conv_forward`` in ``x``: g [N, O, *windows], w [O, C / groups, *K] to
+    ``x_shape``.
 
-    This is also the transposed convolution of `g`.
+    This is also the transposed convolution of ``g``.
     """
     if all(s == 1 for s in stride):
         extents = [d * (k - 1) for d, k in zip(dilation, w.shape[2:], strict=True)]

@@ -1,6 +1,6 @@
 """Convolution of channels-last arrays: columns [positions, *K, C] times kernels, nothing moved.
 
-The counterpart of `reference/conv.py` for x [N, *S, C], w [O, *K, C / groups] and results
+The counterpart of ``reference/conv.py`` for x [N, *S, C], w [O, *K, C / groups] and results
 [N, *windows, O]. Columns are tiles that stay in the cache, and the channels of a pixel, which lie
 side by side, are copied together.
 """
@@ -48,7 +48,7 @@ def conv_weight_backward(
     dilation: Sequence[int],
     groups: int,
 ) -> Array:
-    """Transpose `conv_forward` in `w`: g [N, *windows, O], x [N, *S, C] to `w_shape`."""
+    """Transpose ``conv_forward`` in ``w``: g [N, *windows, O], x [N, *S, C] to ``w_shape``."""
     size = volume(w_shape[1:])
     dw = np.zeros((groups, w_shape[0] // groups, size), np.result_type(g, x))
     for tile, columns in _columns(x, w_shape, g.shape[1:-1], stride, padding, dilation, groups):
@@ -65,7 +65,7 @@ def conv_data_backward(
     dilation: Sequence[int],
     groups: int,
 ) -> Array:
-    """Transpose `conv_forward` in `x`: g [N, *windows, O], w [O, *K, C / groups] to `x_shape`."""
+    """Transpose ``conv_forward`` in ``x``: g [N, *windows, O], w [O, *K, C / groups]."""
     kernel, share = w.shape[1:-1], w.shape[-1]
     sizes = [n + lo + hi for n, (lo, hi) in zip(x_shape[1:-1], padding, strict=True)]
     dx = np.zeros((x_shape[0], *sizes, groups, share), np.result_type(g, w))
@@ -157,7 +157,7 @@ def _split(x: Array, groups: int) -> Array:
 
 
 def _joined(x: Array, shape: Sequence[int]) -> Array:
-    """The inverse of `_split`, in `shape [..., channels]`."""
+    """The inverse of ``_split``, in ``shape [..., channels]``."""
     return np.moveaxis(x, 0, 1).reshape(shape)
 
 

@@ -22,9 +22,10 @@ def add_forward(
     dilation: Sequence[int],
     groups: int,
 ) -> None:
-    """Add the correlation of `x [N, C, *S]` with `w [O, C / groups, *K]` to `out [N, O, *windows]`.
+    """Add the correlation of ``x [N, C, *S]`` with ``w [O, C / groups, *K]`` to ``out [N, O,
+    *windows]``.
 
-    `out` may be a view of any strides.
+    ``out`` may be a view of any strides.
     """
     y, source, kernels = _grouped(out, groups), _grouped(x, groups), _kernels(w, groups)
     for offset, there, here in _places(source, y, w, stride, padding, dilation):
@@ -40,7 +41,7 @@ def add_data_backward(
     dilation: Sequence[int],
     groups: int,
 ) -> None:
-    """Add the transpose of `add_forward` in `x` to `dx [N, C, *S]`."""
+    """Add the transpose of ``add_forward`` in ``x`` to ``dx [N, C, *S]``."""
     target, source, kernels = _grouped(dx, groups), _grouped(g, groups), _kernels(w, groups)
     for offset, there, here in _places(target, source, w, stride, padding, dilation):
         _add_product(target[here], kernels[offset].swapaxes(1, 2), source[there])
@@ -55,7 +56,7 @@ def add_weight_backward(
     dilation: Sequence[int],
     groups: int,
 ) -> None:
-    """Add the transpose of `add_forward` in `w` to `dw [O, C / groups, *K]`."""
+    """Add the transpose of ``add_forward`` in ``w`` to ``dw [O, C / groups, *K]``."""
     gradient, source = _grouped(g, groups), _grouped(x, groups)
     found = np.zeros((volume(dw.shape[2:]), groups, dw.shape[0] // groups, dw.shape[1]), g.dtype)
     for offset, there, here in _places(source, gradient, dw, stride, padding, dilation):
@@ -86,7 +87,7 @@ def _places(
 
 
 def _add_product(out: Array, kernel: Array, x: Array) -> None:
-    """`out[n, g, o, ...] += sum over c of kernel[g, o, c] * x[n, g, c, ...]`."""
+    """``out[n, g, o, ...] += sum over c of kernel[g, o, c] * x[n, g, c, ...]``."""
     if 1 in kernel.shape[1:]:
         spatial = (1,) * (x.ndim - 3)
         for c in range(kernel.shape[2]):
@@ -98,7 +99,7 @@ def _add_product(out: Array, kernel: Array, x: Array) -> None:
 
 
 def _paired(g: Array, x: Array) -> Array:
-    """`sum over n and places of g[n, g, o, ...] * x[n, g, c, ...]`: [groups, o, c]."""
+    """``sum over n and places of g[n, g, o, ...] * x[n, g, c, ...]``: [groups, o, c]."""
     places = x.shape[0] * volume(x.shape[3:])
     rows = [np.moveaxis(a, 0, 2).reshape(*a.shape[1:3], places) for a in (g, x)]
     return np.matmul(rows[0], rows[1].swapaxes(1, 2))

@@ -1,8 +1,8 @@
 """The three sides of a convolution in any layout, by the strategy that was asked for.
 
-`direct` adds one product for each place of the kernel, `implicit_gemm` multiplies tiles of columns.
-`auto` takes `direct` for outputs and data gradients where no channels are joined and they lie last:
-then copying columns would be most of the work.
+``direct`` adds one product for each place of the kernel, ``implicit_gemm`` multiplies tiles of
+columns. ``auto`` takes ``direct`` for outputs and data gradients where no channels are joined and
+they lie last: then copying columns would be most of the work.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ruda.ops.reference.windows import Array, Padding
 
 
 def chosen(strategy: str, layout: str, depthwise: bool) -> str:
-    """The strategy that runs: `auto` decided."""
+    """The strategy that runs: ``auto`` decided."""
     if strategy != "auto":
         return strategy
     return "direct" if depthwise and layout == "nhwc" else "implicit_gemm"
@@ -33,7 +33,7 @@ def forward(
     layout: str,
     strategy: str,
 ) -> Array:
-    """Correlate; shapes as in `conv` for "nchw", with the channels last for "nhwc"."""
+    """Correlate; shapes as in ``conv`` for "nchw", with the channels last for "nhwc"."""
     settings: Any = (stride, padding, dilation, groups)
     if chosen(strategy, layout, _depthwise(w, layout)) == "direct":
         a, b = _first(x, layout), _first(w, layout)
@@ -57,7 +57,7 @@ def data_backward(
     layout: str,
     strategy: str,
 ) -> Array:
-    """Transpose `forward` in `x`, which has `x_shape`."""
+    """Transpose ``forward`` in ``x``, which has ``x_shape``."""
     settings: Any = (stride, padding, dilation, groups)
     if chosen(strategy, layout, _depthwise(w, layout)) == "direct":
         dx = np.zeros(x_shape, np.result_type(g, w))
@@ -80,7 +80,7 @@ def weight_backward(
     layout: str,
     strategy: str,
 ) -> Array:
-    """Transpose `forward` in `w`, which has `w_shape`."""
+    """Transpose ``forward`` in ``w``, which has ``w_shape``."""
     settings: Any = (stride, padding, dilation, groups)
     # The direct sum over positions is slower than columns even for depthwise kernels.
     if chosen(strategy, layout, depthwise=False) == "direct":
@@ -102,5 +102,5 @@ def _first(x: Array, layout: str) -> Array:
 
 
 def _last_shape(shape: Sequence[int], layout: str) -> tuple[int, ...]:
-    """A channels-first shape in `layout`."""
+    """A channels-first shape in ``layout``."""
     return tuple(shape) if layout == "nchw" else (shape[0], *shape[2:], shape[1])

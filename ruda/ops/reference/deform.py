@@ -22,7 +22,7 @@ def deform_conv2d(
     groups: int,
     offset_groups: int,
 ) -> Array:
-    """Correlate x [N, C, H, W] with w [O, C / groups, KH, KW] at positions moved by `offset`.
+    """Correlate x [N, C, H, W] with w [O, C / groups, KH, KW] at positions moved by ``offset``.
 
     offset [N, 2 * G * KH * KW, OH, OW] holds (dy, dx) for each of G offset groups and places of the
     kernel, mask [N, G * KH * KW, OH, OW] a factor for each; the result is [N, O, OH, OW].

@@ -1,6 +1,6 @@
 """From Philox words to elements: dense draws, draws by rejection, and the unit interval.
 
-An element of a draw owns `width` consecutive words, so the words of element e are e * width to
+An element of a draw owns ``width`` consecutive words, so the words of element e are e * width to
 (e + 1) * width - 1 whatever the shape: a GPU thread that takes whole blocks needs no neighbour.
 Rejected elements read the same positions again under the next attempt of the counter.
 """

@@ -109,7 +109,7 @@ def words_at(seed: int, draw: int, blocks: Wide, attempt: int = 0) -> Words:
 
 
 def words_of(seed: int, draw: int, elements: Wide, width: int, attempt: int) -> Words:
-    """The words that chosen elements own when each takes `width` of them; uint32 [m, width].
+    """The words that chosen elements own when each takes ``width`` of them; uint32 [m, width].
 
     width: 1, 2 or a multiple of 4. Element e owns words e * width to (e + 1) * width - 1.
     """

@@ -77,7 +77,7 @@ def _bounded(p: Array, size: int) -> Array:
 
 
 def _padded(p: Array, size: int, padding: str, corners: bool) -> Array:
-    """Positions outside brought in by `border` or `reflection`, or left alone for `zeros`."""
+    """Positions outside brought in by ``border`` or ``reflection``, or left alone for ``zeros``."""
     if padding == "zeros":
         return _bounded(p, size)
     if padding == "reflection":

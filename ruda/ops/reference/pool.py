@@ -1,6 +1,6 @@
 """Pooling over one to three trailing axes: max with indices, average, and adaptive forms.
 
-Leading axes are free: x is [..., *S] and `len(kernel)` says how many axes are pooled. Indices are
+Leading axes are free: x is [..., *S] and ``len(kernel)`` says how many axes are pooled. Indices are
 int64 positions in the row-major flattened, unpadded input plane; -1 stands for a window that holds
 padding only (its maximum is the lowest value of the dtype). Ties and NaNs give the lower index, and
 NaN propagates. Every gradient is summed in a fixed order.
@@ -78,7 +78,7 @@ def max_pool(
 def _winner_codes(
     part: Array, best: Array, offsets: list[tuple[int, Index, Index]], kernel_size: int
 ) -> Array:
-    """Code the lowest offset that attains each maximum as `kernel_size - offset`; 0 for none.
+    """Code the lowest offset that attains each maximum as ``kernel_size - offset``; 0 for none.
 
     A maximum of small integers is three times faster here than a masked copy of indices.
     """
@@ -120,9 +120,9 @@ def _lowest(dtype: np.dtype) -> float | int | bool:
 
 
 def max_pool_backward(g: Array, indices: Array, x_shape: Sequence[int], ndim: int) -> Array:
-    """Add each gradient to the element that won: g, indices [..., *windows] to `x_shape`.
+    """Add each gradient to the element that won: g, indices [..., *windows] to ``x_shape``.
 
-    `ndim` counts the pooled axes. Serves adaptive max pooling and unpooling too.
+    ``ndim`` counts the pooled axes. Serves adaptive max pooling and unpooling too.
     """
     plane = volume(x_shape[len(x_shape) - ndim :])
     dx = np.zeros(x_shape, g.dtype)
@@ -135,7 +135,7 @@ def max_pool_backward(g: Array, indices: Array, x_shape: Sequence[int], ndim: in
 
 
 def max_pool_pick(x: Array, indices: Array, ndim: int) -> Array:
-    """Read the elements that won, the transpose of `max_pool_backward`; zero where none did."""
+    """Read the elements that won, the transpose of ``max_pool_backward``; zero where none did."""
     plane = volume(x.shape[x.ndim - ndim :])
     positions, valid = _absolute(indices, plane, ndim)
     if valid is None:
@@ -165,7 +165,7 @@ def avg_pool(
     """Average each window: x [..., *S] to [..., *windows], floating or complex.
 
     The divisor is the window's overlap with the padded input, with the input alone
-    (`count_include_pad=False`), or `divisor`. A partial last window of `ceil_mode` therefore
+    (``count_include_pad=False``), or ``divisor``. A partial last window of ``ceil_mode`` therefore
     counts what lies inside the padding, never what lies beyond.
     """
     total = x
@@ -186,7 +186,7 @@ def avg_pool_backward(
     count_include_pad: bool = True,
     divisor: int | None = None,
 ) -> Array:
-    """Transpose `avg_pool`: g [..., *windows] to `x_shape`."""
+    """Transpose ``avg_pool``: g [..., *windows] to ``x_shape``."""
     dx = g / _divisors(x_shape, kernel, stride, padding, ceil_mode, count_include_pad, divisor)
     for axis, window in reversed(_pooled_axes(x_shape, kernel, stride, padding, ceil_mode)):
         dx = _window_spread(dx, axis, *window)
@@ -264,9 +264,9 @@ def _divisors(
 
 
 def adaptive_bounds(size: int, count: int) -> list[tuple[int, int]]:
-    """Give the half-open windows that divide `size` elements into `count` outputs.
+    """Give the half-open windows that divide ``size`` elements into ``count`` outputs.
 
-    Window `i` is [floor(i * size / count), ceil((i + 1) * size / count)); neighbours may overlap.
+    Window ``i`` is [floor(i * size / count), ceil((i + 1) * size / count)); neighbours may overlap.
 
     >>> adaptive_bounds(5, 3)
     [(0, 2), (1, 4), (3, 5)]
@@ -286,7 +286,7 @@ def adaptive_avg_pool(x: Array, output_size: Sequence[int]) -> Array:
 
 
 def adaptive_avg_pool_backward(g: Array, x_shape: Sequence[int], ndim: int) -> Array:
-    """Transpose `adaptive_avg_pool`: g [..., *output_size] to `x_shape`."""
+    """Transpose ``adaptive_avg_pool``: g [..., *output_size] to ``x_shape``."""
     for axis in range(g.ndim - ndim, g.ndim):
         rows = np.moveaxis(g, axis, 0)
         spread = np.zeros((x_shape[axis], *rows.shape[1:]), g.dtype)
@@ -297,7 +297,7 @@ def adaptive_avg_pool_backward(g: Array, x_shape: Sequence[int], ndim: int) -> A
 
 
 def adaptive_max_pool(x: Array, output_size: Sequence[int]) -> tuple[Array, Array]:
-    """Take the maximum of x [..., *S] over adaptive windows: values and indices as `max_pool`.
+    """Take the maximum of x [..., *S] over adaptive windows: values and indices as ``max_pool``.
 
     Works axis by axis from the innermost outwards, which keeps the lower index on ties.
     """

@@ -108,7 +108,7 @@ def normal(
 def exponential(
     seed: int, draw: int, shape: Shape, scale: float = 1.0, dtype: DTypeLike = np.float32
 ) -> Array:
-    """Exponential with mean `scale`: -ln(1 - u) * scale, u the unit number of the element.
+    """Exponential with mean ``scale``: -ln(1 - u) * scale, u the unit number of the element.
 
     Raises ArgumentError unless scale is finite and positive.
     """

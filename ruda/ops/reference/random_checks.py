@@ -37,7 +37,7 @@ def check_finite(op: str, real: np.dtype[Any], **values: float) -> None:
 
 
 def check_scale(op: str, real: np.dtype[Any], name: str, value: float, zero: bool = False) -> None:
-    """A width is finite in the compute dtype and positive, or 0 where `zero` allows a constant."""
+    """A width is finite in the compute dtype and positive, or 0 where ``zero``."""
     check_finite(op, real, **{name: value})
     if value < 0 or (value == 0 and not zero):
         bound = "at least 0" if zero else "above 0"
@@ -103,7 +103,7 @@ def check_concentration(
 
 
 def check_broadcast(op: str, name: str, got: tuple[int, ...], shape: tuple[int, ...]) -> None:
-    """A parameter of shape `got` broadcasts to the output shape without widening it."""
+    """A parameter of shape ``got`` broadcasts to the output shape without widening it."""
     fits = len(got) <= len(shape) and all(
         mine in (1, theirs) for mine, theirs in zip(reversed(got), reversed(shape), strict=False)
     )
@@ -129,7 +129,7 @@ def check_integers(low: int, high: int, dtype: DTypeLike) -> np.dtype[Any]:
 
 
 def check_weights(weights: NDArray[Any], samples: int, logits: bool, replacement: bool) -> None:
-    """Rows of probabilities or logits from which `samples` indices can be drawn."""
+    """Rows of probabilities or logits from which ``samples`` indices can be drawn."""
     if weights.ndim == 0 or weights.shape[-1] == 0 or samples < 0:
         got = f"weights of shape {weights.shape}, samples={samples}"
         expected = "weights [..., K] with K > 0 and samples >= 0"

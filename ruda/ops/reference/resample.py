@@ -1,6 +1,6 @@
 """Resampling along one axis as a sparse matrix, held as the elements and weights of each output.
 
-Every method is linear: output `i` is a weighted sum of a few inputs. The transpose is a table of
+Every method is linear: output ``i`` is a weighted sum of a few inputs. The transpose is a table of
 the same form (for each input the outputs it went to), so backward gathers too, in a fixed order.
 """
 
@@ -24,14 +24,14 @@ _MANY_TERMS = 8
 def resample(
     x: Array, axis: int, size: int, method: str, step: float, corners: bool, antialias: bool
 ) -> Array:
-    """Bring `axis` of x to `size` elements; `step` is the distance of outputs, in inputs."""
+    """Bring ``axis`` of x to ``size`` elements; ``step`` is the distance of outputs, in inputs."""
     return _apply(x, axis, x.shape[axis], size, (method, step, corners, antialias), False)
 
 
 def resample_backward(
     g: Array, axis: int, size: int, method: str, step: float, corners: bool, antialias: bool
 ) -> Array:
-    """Transpose `resample`: `axis` of g back to `size` elements."""
+    """Transpose ``resample``: ``axis`` of g back to ``size`` elements."""
     return _apply(g, axis, size, g.shape[axis], (method, step, corners, antialias), True)
 
 
@@ -72,7 +72,7 @@ def table(
 
 
 def _nearest(size: int, count: int, step: float, half: int) -> Array:
-    """`floor((i + half / 2) * step)`, in integers where `step` is the ratio of the sizes."""
+    """``floor((i + half / 2) * step)``, in integers where ``step`` is the ratio of the sizes."""
     doubled = 2 * np.arange(count) + half
     if step == size / count:
         return doubled * size // (2 * count)
@@ -141,5 +141,5 @@ def _cubic(x: Array, a: float) -> Array:
 
 
 def cubic_weights(t: Array) -> list[Array]:
-    """The four weights at `t` in [0, 1) past the second of four neighbours."""
+    """The four weights at ``t`` in [0, 1) past the second of four neighbours."""
     return [_cubic(np.abs(t - place), -0.75) for place in (-1, 0, 1, 2)]

@@ -2,7 +2,7 @@
 
 Each walks blocks of rows small enough for the cache and works in place there. An axis other than
 the last is brought there by a copy. Infinities and NaNs follow from the formulas: a softmax row
-with only -inf, with +inf or with NaN becomes NaN. The dtype is that of `x`, float32 or float64.
+with only -inf, with +inf or with NaN becomes NaN. The dtype is that of ``x``, float32 or float64.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _BLOCK_BYTES = 1 << 18
 
 
 def softmax(x: Array, axis: int = -1) -> Array:
-    """Normalise exp(x) along `axis`; the shape is preserved.
+    """Normalise exp(x) along ``axis``; the shape is preserved.
 
     >>> softmax(np.array([[0.0, 0.0]]))
     array([[0.5, 0.5]])
@@ -33,7 +33,7 @@ def softmax(x: Array, axis: int = -1) -> Array:
 
 
 def softmax_backward(g: Array, y: Array, axis: int = -1) -> Array:
-    """Differentiate `softmax` from its output `y`: y * (g - sum(g * y))."""
+    """Differentiate ``softmax`` from its output ``y``: y * (g - sum(g * y))."""
     grads, rows = _as_rows(g, axis), _as_rows(y, axis)
     out = np.empty(rows.shape, y.dtype)
     for block in _blocks(rows):
@@ -44,7 +44,7 @@ def softmax_backward(g: Array, y: Array, axis: int = -1) -> Array:
 
 
 def log_softmax(x: Array, axis: int = -1) -> Array:
-    """Subtract the log-sum-exp along `axis`; the shape is preserved."""
+    """Subtract the log-sum-exp along ``axis``; the shape is preserved."""
     rows = _as_rows(x, axis)
     out = np.empty(rows.shape, x.dtype)
     for block in _blocks(rows):
@@ -55,7 +55,7 @@ def log_softmax(x: Array, axis: int = -1) -> Array:
 
 
 def log_softmax_backward(g: Array, y: Array, axis: int = -1) -> Array:
-    """Differentiate `log_softmax` from its output `y`: g - exp(y) * sum(g)."""
+    """Differentiate ``log_softmax`` from its output ``y``: g - exp(y) * sum(g)."""
     grads, rows = _as_rows(g, axis), _as_rows(y, axis)
     out = np.empty(rows.shape, y.dtype)
     for block in _blocks(rows):
@@ -67,7 +67,7 @@ def log_softmax_backward(g: Array, y: Array, axis: int = -1) -> Array:
 
 
 def logsumexp(x: Array, axis: int = -1, keepdims: bool = False) -> Array:
-    """Compute log(sum(exp(x))) along `axis`: -inf for a row of -inf or without elements."""
+    """Compute log(sum(exp(x))) along ``axis``: -inf for a row of -inf or without elements."""
     rows = _as_rows(x, axis)
     out = np.full(len(rows), -np.inf, x.dtype)
     for block in _blocks(rows):
@@ -81,10 +81,10 @@ def logsumexp(x: Array, axis: int = -1, keepdims: bool = False) -> Array:
 def layer_norm(
     x: Array, weight: Array | None, bias: Array | None, eps: float, axis: int = -1
 ) -> tuple[Array, Array, Array]:
-    """Standardise along `axis`, then scale and shift; returns `(y, mean, rstd)`.
+    """Standardise along ``axis``, then scale and shift; returns ``(y, mean, rstd)``.
 
     weight, bias: [n] or None. mean and rstd = 1 / sqrt(var + eps) have the shape of x without
-    `axis`. The variance is taken about the mean, in a second pass.
+    ``axis``. The variance is taken about the mean, in a second pass.
     """
     rows = _as_rows(x, axis)
     out = np.empty(rows.shape, x.dtype)
@@ -102,7 +102,7 @@ def layer_norm(
 def layer_norm_backward(
     g: Array, x: Array, weight: Array | None, mean: Array, rstd: Array, axis: int = -1
 ) -> tuple[Array, Array, Array]:
-    """Differentiate `layer_norm`: gradients of x, weight and bias, the latter two [n].
+    """Differentiate ``layer_norm``: gradients of x, weight and bias, the latter two [n].
 
     Ba et al., "Layer Normalization" (2016). With u = g * weight and z the standardised x:
     dx = rstd * (u - mean(u) - z * mean(u * z)).
@@ -127,9 +127,9 @@ def layer_norm_backward(
 
 
 def rms_norm(x: Array, weight: Array | None, eps: float, axis: int = -1) -> tuple[Array, Array]:
-    """Divide by the root mean square along `axis`, then scale; returns `(y, rstd)`.
+    """Divide by the root mean square along ``axis``, then scale; returns ``(y, rstd)``.
 
-    weight: [n] or None; rstd = 1 / sqrt(mean(x * x) + eps) has the shape of x without `axis`.
+    weight: [n] or None; rstd = 1 / sqrt(mean(x * x) + eps) has the shape of x without ``axis``.
     """
     rows = _as_rows(x, axis)
     out = np.empty(rows.shape, x.dtype)
@@ -145,7 +145,7 @@ def rms_norm(x: Array, weight: Array | None, eps: float, axis: int = -1) -> tupl
 def rms_norm_backward(
     g: Array, x: Array, weight: Array | None, rstd: Array, axis: int = -1
 ) -> tuple[Array, Array]:
-    """Differentiate `rms_norm`: gradients of x and weight [n].
+    """Differentiate ``rms_norm``: gradients of x and weight [n].
 
     Zhang and Sennrich, "Root Mean Square Layer Normalization" (2019). With u = g * weight and
     z = x * rstd: dx = rstd * (u - z * mean(u * z)).
@@ -177,10 +177,10 @@ def cross_entropy(
 ) -> tuple[Array, Array]:
     """Compute the loss of each row and its log-sum-exp, both [N].
 
-    logits: [N, V], target: integers [N] in [0, V) or `ignore_index`, whose rows cost nothing;
+    logits: [N, V], target: integers [N] in [0, V) or ``ignore_index``, whose rows cost nothing;
     weight: [V] per class. Smoothing s gives (1 - s) of the weight to the target and s / V to
-    every class; `z_loss` adds z_loss * lse ** 2. The mean of the batch is
-    `loss.sum() / target_weights(...).sum()`.
+    every class; ``z_loss`` adds z_loss * lse ** 2. The mean of the batch is
+    ``loss.sum() / target_weights(...).sum()``.
     """
     valid, index = _targets(target, ignore_index)
     loss, lse = np.empty((2, len(logits)), logits.dtype)
@@ -216,7 +216,7 @@ def cross_entropy_backward(
     label_smoothing: float = 0.0,
     z_loss: float = 0.0,
 ) -> Array:
-    """Differentiate the row losses of `cross_entropy` in the logits: g [N] to [N, V]."""
+    """Differentiate the row losses of ``cross_entropy`` in the logits: g [N] to [N, V]."""
     valid, index = _targets(target, ignore_index)
     spread = label_smoothing / logits.shape[1]
     mass = logits.shape[1] if weight is None else weight.sum()
@@ -266,19 +266,19 @@ def _blocks(rows: Array) -> Iterator[slice]:
 
 
 def _as_rows(x: Array, axis: int) -> Array:
-    """Fold x into [r, n] with `axis` last, a view where the layout allows."""
+    """Fold x into [r, n] with ``axis`` last, a view where the layout allows."""
     moved = np.moveaxis(x, axis, -1)
     return moved.reshape(volume(moved.shape[:-1]), moved.shape[-1])
 
 
 def _from_rows(rows: Array, x: Array, axis: int) -> Array:
-    """Undo `_as_rows` for a result of the shape of `x`, in its axis order."""
+    """Undo ``_as_rows`` for a result of the shape of ``x``, in its axis order."""
     moved = rows.reshape(np.moveaxis(x, axis, -1).shape)
     return np.ascontiguousarray(np.moveaxis(moved, -1, axis))
 
 
 def _per_row(values: Array, x: Array, axis: int, keepdims: bool = False) -> Array:
-    """Shape one value per row as `x` without `axis`."""
+    """Shape one value per row as ``x`` without ``axis``."""
     shape = list(x.shape)
     shape[axis] = 1
     return values.reshape(shape) if keepdims else values.reshape(np.delete(shape, axis).tolist())

@@ -181,7 +181,7 @@ def _by_search(seed: int, draw: int, rows: Array, samples: int, logits: bool) ->
 
 
 def _by_rank(seed: int, draw: int, rows: Array, samples: int, logits: bool) -> Indices:
-    """The `samples` greatest of log weight + Gumbel noise; rows: [R, K]."""
+    """The ``samples`` greatest of log weight + Gumbel noise; rows: [R, K]."""
     real = compute_dtype(rows.dtype)
     score = rows.astype(real)
     if not logits:

@@ -1,7 +1,7 @@
 """Standardising over any set of axes, with parameters of any shape that broadcasts.
 
 Batch, instance and group normalization are this formula with different axes. The dtype is that of
-`x`, float32 or float64.
+``x``, float32 or float64.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Axes = tuple[int, ...]
 def standard_norm(
     x: Array, weight: Array | None, bias: Array | None, axes: Axes, eps: float
 ) -> tuple[Array, Array, Array]:
-    """Standardise over `axes`, then scale and shift; returns `(y, mean, var)`.
+    """Standardise over ``axes``, then scale and shift; returns ``(y, mean, var)``.
 
     mean and var keep the axes with length 1; var is the biased variance about the mean.
     """
@@ -41,7 +41,8 @@ def standard_norm_backward(
     eps: float,
     affine: tuple[int, ...],
 ) -> tuple[Array, Array, Array]:
-    """Differentiate `standard_norm`: gradients of x, weight and bias, the latter two of `affine`.
+    """Differentiate ``standard_norm``: gradients of x, weight and bias, the latter two of
+    ``affine``.
 
     Ioffe and Szegedy, "Batch Normalization" (2015). With u = g * weight and z the standardised x:
     dx = rstd * (u - mean(u) - z * mean(u * z)).
@@ -58,7 +59,7 @@ def standard_norm_backward(
 
 
 def summed_to(x: Array, shape: tuple[int, ...]) -> Array:
-    """Sum `x` over the axes along which `shape` would be broadcast to it."""
+    """Sum ``x`` over the axes along which ``shape`` would be broadcast to it."""
     lead = x.ndim - len(shape)
     sizes = (1,) * lead + shape
     axes = tuple(i for i, n in enumerate(sizes) if n == 1 and x.shape[i] != 1)

@@ -1,7 +1,7 @@
 """Sliding-window arithmetic shared by convolution and pooling.
 
-Per spatial axis: window `i` covers positions `i * stride + k * dilation - padding_lo` for
-`k < kernel`; padding is a pair `(lo, hi)` and may differ on the two sides.
+Per spatial axis: window ``i`` covers positions ``i * stride + k * dilation - padding_lo`` for
+``k < kernel``; padding is a pair ``(lo, hi)`` and may differ on the two sides.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def window_count(
 ) -> int:
     """Count the windows along one axis; zero or less means that not even one fits.
 
-    With `ceil_mode` a partial window is added where elements are left over, but only if it starts
+    With ``ceil_mode`` a partial window is added where elements are left over, but only if it starts
     inside the input or its low padding.
 
     >>> window_count(5, 2, stride=2), window_count(5, 2, stride=2, ceil_mode=True)
@@ -42,7 +42,7 @@ def window_count(
 
 
 def pad_spatial(x: Array, padding: Padding) -> Array:
-    """Surround the last `len(padding)` axes with zeros; without padding `x` itself comes back."""
+    """Surround the last ``len(padding)`` axes with zeros; ``x`` itself without padding."""
     if not any(lo or hi for lo, hi in padding):
         return x
     first = x.ndim - len(padding)
@@ -53,7 +53,7 @@ def pad_spatial(x: Array, padding: Padding) -> Array:
 
 
 def crop_spatial(x: Array, padding: Padding) -> Array:
-    """View the part of `x` that `pad_spatial` filled: its exact transpose."""
+    """View the part of ``x`` that ``pad_spatial`` filled: its exact transpose."""
     sizes = x.shape[x.ndim - len(padding) :]
     inner = (slice(lo, n - hi) for n, (lo, hi) in zip(sizes, padding, strict=True))
     index: Index = (..., *inner)
@@ -69,7 +69,7 @@ def windows_view(
 ) -> Array:
     """View every window of a padded input at once, without copying.
 
-    x: [N, C, *S]; the result: [N, C, *kernel, *counts], read-only. `counts` must fit.
+    x: [N, C, *S]; the result: [N, C, *kernel, *counts], read-only. ``counts`` must fit.
     """
     batch_strides, steps = x.strides[:2], x.strides[2:]
     inside = tuple(step * d for step, d in zip(steps, dilation, strict=True))
@@ -88,7 +88,7 @@ def offset_slices(
 ) -> Iterator[tuple[int, Index, Index]]:
     """Yield, for each kernel offset, the windows it serves and the unpadded input it reads there.
 
-    Offsets come in row-major order as `(offset, output index, input index)`, each index an
+    Offsets come in row-major order as ``(offset, output index, input index)``, each index an
     ellipsis and one slice per axis. Windows that find only padding at that offset are left out,
     so no padded copy of the input is needed.
     """
@@ -114,7 +114,7 @@ def _axis_slices(
 
 
 def row_blocks(total: int, bytes_per_row: int, target: int) -> Iterator[slice]:
-    """Cut `range(total)` into slices of about `target` bytes each, at least one row long."""
+    """Cut ``range(total)`` into slices of about ``target`` bytes each, at least one row long."""
     step = max(1, target // max(1, bytes_per_row))
     for start in range(0, total, step):
         yield slice(start, min(start + step, total))
