@@ -109,7 +109,7 @@ def test_a_schedule_and_the_step_count_are_not_frozen() -> None:
     def build() -> Any:
         weight = ruda.tensor([1.0, -2.0], requires_grad=True)
         opt = optim.AdamW([weight], lr=0.1)
-        schedule = optim.Schedule(opt, optim.schedule.linear_warmup, warmup=5)
+        schedule = optim.Schedule(opt, optim.linear_warmup, warmup=5)
 
         def step(x: Any) -> Any:
             loss = (weight * x).sum()
