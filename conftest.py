@@ -1,12 +1,16 @@
-"""What the examples in docstrings may take for granted: the name `ruda`."""
+"""Docstrings: what their examples may take for granted, and whose are not collected."""
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
 
 import ruda
+
+# Without the extra `cpu` these modules cannot be imported.
+collect_ignore_glob = [] if find_spec("numba") else ["ruda/backends/numpy/kernels/*.py"]
 
 
 @pytest.fixture(autouse=True)
