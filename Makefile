@@ -1,5 +1,6 @@
 # make train   train the small character model of examples/gpt.py
 # make test    run the test suite
+# make test-long run it with every dtype and sample, and the tests that take minutes
 # make test-gpu run the tests that need a GPU, and record what passed
 # make check   everything a change must pass: lint, types, generated documents, tests
 # make format  rewrite the sources in the house layout
@@ -13,7 +14,7 @@ RUN := $(VENV)/bin/python
 JOBS ?= 2
 PYTEST_ARGS ?=
 
-.PHONY: train test test-gpu check lint types generated format clean
+.PHONY: train test test-long test-gpu check lint types generated format clean
 .NOTPARALLEL:
 
 train: $(VENV)/examples.stamp
@@ -21,6 +22,9 @@ train: $(VENV)/examples.stamp
 
 test: $(VENV)/test.stamp
 	$(RUN) -m pytest -q -n $(JOBS) $(PYTEST_ARGS)
+
+test-long: $(VENV)/test.stamp
+	$(RUN) -m pytest -q -n $(JOBS) --full -m "slow or not slow" $(PYTEST_ARGS)
 
 # On a machine with a GPU, with the Python that has CuPy: writes tests/gpu_record.json.
 test-gpu:
