@@ -56,7 +56,7 @@ class Replay:
         outputs = instruction.outputs
         if not instruction.several:
             self._step(instruction, inputs, self._register(outputs[0]))
-            self._release(outputs[0], i, last)
+            self._release(outputs[0], last)
             return
         whole = self._register(None)
         self._step(instruction, inputs, whole)
@@ -65,7 +65,7 @@ class Replay:
                 self._step(instruction, [whole], self._register(value), itemgetter(k))
         self._free.append(whole)
 
-    def _release(self, value: Value, i: int, last: dict[Value, int]) -> None:
+    def _release(self, value: Value, last: dict[Value, int]) -> None:
         if value not in last:
             self._free.append(self.registers[value])
 

@@ -309,17 +309,19 @@ class Module:
             except DTypeError:
                 device = target
         converted: dict[int, RudaTensor] = {}
+        for module, group, name, value in list(self._held()):
+            kind = None if name in module.exact_buffers else dtype
+            found = _converted(value, kind, device, converted)
+            if found is not value:
+                state_changed(module, name, found)
+                group[name] = found
+        return self
+
+    def _held(self) -> Iterator[tuple[Module, dict[str, Any], str, RudaTensor]]:
+        """All parameters and buffers, with their modules, and where they are held under a name."""
         for module in self.modules():
             for group in (module._parameters, module._buffers):
-                for name, value in group.items():
-                    if value is None:
-                        continue
-                    kind = None if name in module.exact_buffers else dtype
-                    found = _converted(value, kind, device, converted)
-                    if found is not value:
-                        state_changed(module, name, found)
-                        group[name] = found
-        return self
+                yield from ((module, group, n, v) for n, v in group.items() if v is not None)
 
     def extra_repr(self) -> str:
         """Facts shown between the parentheses of this module's line."""

@@ -21,7 +21,7 @@ from ruda.tensor.tensor import RudaTensor
 _PADDINGS = ("reflect", "constant")
 
 
-def _setup(op: str, n_fft: Any, hop_length: Any, window: Any, like: Any) -> tuple[int, int, Any]:
+def _setup(op: str, n_fft: Any, hop_length: Any, window: Any) -> tuple[int, int, Any]:
     """Frame and hop in elements, and the window of a whole frame, centred in it if shorter."""
     size = index(n_fft, op, "n_fft")
     hop = size // 4 if hop_length is None else index(hop_length, op, "hop_length")
@@ -81,7 +81,7 @@ def stft(
     >>> stft(ruda.ones(16), 8, hop_length=4).shape
     (5, 5)
     """
-    size, hop, shape = _setup("stft", n_fft, hop_length, window, x)
+    size, hop, shape = _setup("stft", n_fft, hop_length, window)
     if x.ndim and center:
         x = _padded(x, size // 2, pad_mode)
     if x.ndim == 0 or x.shape[-1] < size:
@@ -124,7 +124,7 @@ def istft(
     >>> istft(stft(signal, 4), 4).shape
     (8,)
     """
-    size, hop, shape = _setup("istft", n_fft, hop_length, window, x)
+    size, hop, shape = _setup("istft", n_fft, hop_length, window)
     bins = size // 2 + 1 if onesided else size
     if x.ndim < 2 or x.shape[-2] != bins:
         expected = f"[..., {bins}, frames] for n_fft={size}"

@@ -174,10 +174,9 @@ class Optimizer:
         ``scale``, a number or 0-d tensor, in float32 for parameters that have a master.
         """
         with no_grad():
-            for group in self.param_groups:
-                for p in group["params"]:
-                    if p.grad is not None:
-                        self._step_one(p, group, where, scale)
+            for p, group in self._members():
+                if p.grad is not None:
+                    self._step_one(p, group, where, scale)
 
     def _step_one(self, p: RudaTensor, group: Group, keep: RudaTensor | None, scale: Any) -> None:
         state = dict(self._state[p])
@@ -195,9 +194,8 @@ class Optimizer:
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drop the gradients of all parameters, or fill them with zeros."""
-        for group in self.param_groups:
-            for p in group["params"]:
-                clear_grad(p, set_to_none)
+        for p in self._parameters():
+            clear_grad(p, set_to_none)
 
     def sync_masters(self) -> None:
         """Take the float32 copies anew from the parameters, after these were loaded or set."""
@@ -224,7 +222,10 @@ class Optimizer:
         return {"state": state, "param_groups": groups}
 
     def _parameters(self) -> list[RudaTensor]:
-        return [p for group in self.param_groups for p in group["params"]]
+        return [p for p, _ in self._members()]
+
+    def _members(self) -> list[tuple[RudaTensor, Group]]:
+        return [(p, group) for group in self.param_groups for p in group["params"]]
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         """Copy the state and settings of ``state_dict`` (or PyTorch's) into this optimizer.
@@ -234,7 +235,7 @@ class Optimizer:
         parameter. Raises ``OptimizerStateError`` or ``ShapeError``.
         """
         groups = saved["param_groups"]
-        params = [(p, group) for group in self.param_groups for p in group["params"]]
+        params = self._members()
         own, given = ([len(g["params"]) for g in gs] for gs in (self.param_groups, groups))
         if own != given:
             what = "the groups do not match"
