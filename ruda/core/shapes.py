@@ -40,6 +40,16 @@ def is_contiguous(shape: Shape, strides: Shape) -> bool:
     return True
 
 
+def extent(shape: Shape, strides: Shape) -> tuple[int, int]:
+    """Between which elements, the end excluded, all lie, counted from the first; of some elements.
+
+    >>> extent((2, 3), (-4, 1))
+    (-4, 3)
+    """
+    steps = [s * (n - 1) for n, s in zip(shape, strides, strict=True)]
+    return sum(s for s in steps if s < 0), sum(s for s in steps if s > 0) + 1
+
+
 def repeats_memory(shape: Shape, strides: Shape) -> bool:
     """Whether two places may lie at one address, as where an axis is broadcast or windows overlap.
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from ruda.core.shapes import extent
+
 
 def view_offset(plan: Any, values: Sequence[Any]) -> int:
     """Elements between the first element of the operand and the first of the view.
@@ -17,13 +19,12 @@ def view_offset(plan: Any, values: Sequence[Any]) -> int:
     spec = plan.specs[0]
     if spec.size == 0 or plan.out.size == 0:
         return 0
-    reach = [s * (n - 1) for n, s in zip(spec.shape, spec.strides, strict=True)]
-    before = -sum(r for r in reach if r < 0)
+    low, high = extent(spec.shape, spec.strides)
     # Raw bytes of the right size: NumPy does not stride over every dtype of ml_dtypes.
-    memory = np.empty(before + sum(r for r in reach if r > 0) + 1, f"V{spec.dtype.itemsize}")
+    memory = np.empty(high - low, f"V{spec.dtype.itemsize}")
     size = memory.itemsize
     steps = tuple(s * size for s in spec.strides)
-    probe = np.lib.stride_tricks.as_strided(memory[before:], spec.shape, steps)
+    probe = np.lib.stride_tricks.as_strided(memory[-low:], spec.shape, steps)
     shown = plan.op.numpy(probe, *values, *plan.attrs)
     return (_address(shown) - _address(probe)) // size
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from ruda.core.dtypes import KIND_ORDER, DType, integer_range, promote
 from ruda.core.errors import DeviceError, DTypeError, GradientError, ShapeError
 from ruda.core.mode import MODE
-from ruda.core.shapes import broadcast_strides, repeats_memory
+from ruda.core.shapes import broadcast_strides, extent, repeats_memory
 from ruda.core.spec import Spec, spec_of, weak_spec
 from ruda.tensor.dispatch import OPS, Op
 from ruda.tensor.launch import not_in_range, operands_of, record, slow
@@ -235,9 +235,8 @@ def _overlap(a: RudaTensor, b: RudaTensor) -> bool:
 
 def _extent(tensor: RudaTensor) -> tuple[int, int]:
     """The half-open range of elements that ``tensor`` touches in its base."""
-    reach = [s * (n - 1) for n, s in zip(tensor.shape, tensor.strides, strict=True)]
-    start = _offset(tensor)
-    return start + sum(r for r in reach if r < 0), start + sum(r for r in reach if r > 0) + 1
+    start, (low, high) = _offset(tensor), extent(tensor.shape, tensor.strides)
+    return start + low, start + high
 
 
 def _offset(tensor: RudaTensor) -> int:

@@ -23,6 +23,7 @@ from ruda.core import config
 from ruda.core.devices import Device
 from ruda.core.dtypes import Defaults, as_dtype, compute_of
 from ruda.core.errors import ArgumentError, DeviceError, DTypeError, OutOfMemoryError, ShapeError
+from ruda.core.shapes import extent
 from ruda.core.spec import Spec, spec_of
 
 # NumPy reports overflow, division by zero and invalid values as warnings, once per call site. An
@@ -96,11 +97,8 @@ class NumpyClient:
         root = handle if handle.root is None else handle.root
         if root.array.dtype != spec.dtype.numpy:
             raise DTypeError("RudaTensor", "not the memory's dtype", spec.dtype, root.array.dtype)
-        low = handle.offset + offset
-        low += sum(s * (n - 1) for n, s in zip(spec.shape, spec.strides, strict=True) if s < 0)
-        high = handle.offset + offset
-        high += sum(s * (n - 1) for n, s in zip(spec.shape, spec.strides, strict=True) if s > 0)
-        if spec.size and (low < 0 or high >= root.array.size):
+        start, (low, high) = handle.offset + offset, extent(spec.shape, spec.strides)
+        if spec.size and (start + low < 0 or start + high > root.array.size):
             what = "the geometry leaves the memory"
             raise ShapeError("RudaTensor", what, spec, f"{root.array.size} elements")
         array = handle.array
