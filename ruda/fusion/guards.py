@@ -95,6 +95,7 @@ class Guard:
 
 
 def class_attribute(holder: type, name: str) -> Any:
+    """What ``holder`` itself has under ``name``, a descriptor as it is."""
     return vars(holder)[name]
 
 

@@ -6,7 +6,7 @@ import ast
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -63,14 +63,20 @@ def definitions() -> dict[str, Definition]:
     known |= {id(op): name for name, op in rows().items()}
     known |= {id(composite.function): name for name, composite in COMPOSITES.items()}
     out: dict[str, Definition] = {}
-    for module in modules:
-        for node in ast.parse(inspect.getsource(module)).body:
-            first = min([node.lineno, *(d.lineno for d in _decorators(node))])
-            for value in _defined(module, node):
-                name = known.get(id(value))
-                if name is not None:
-                    out.setdefault(name, Definition(module, first, node.end_lineno or first))
+    for value, definition in (found for module in modules for found in _statements(module)):
+        name = known.get(id(value))
+        if name is not None:
+            out.setdefault(name, definition)
     return out
+
+
+def _statements(module: ModuleType) -> Iterator[tuple[Any, Definition]]:
+    """Each value that a module defines, with the statement that does."""
+    for node in ast.parse(inspect.getsource(module)).body:
+        first = min([node.lineno, *(d.lineno for d in _decorators(node))])
+        definition = Definition(module, first, node.end_lineno or first)
+        for value in _defined(module, node):
+            yield value, definition
 
 
 def _defined(module: ModuleType, node: ast.stmt) -> list[Any]:
