@@ -41,6 +41,8 @@ def _summed_shape(op: Any, specs: Specs, rows: int, padding: int) -> Shape:
 
 
 def _lookup(weight: Any, indices: Any, padding: int) -> Any:
+    # A Python integer comes as it is.
+    indices = np.asarray(indices)
     bad = (indices < 0) | (indices >= len(weight))
     if bad.any():
         place = tuple(int(i) for i in np.argwhere(bad)[0])
@@ -51,6 +53,7 @@ def _lookup(weight: Any, indices: Any, padding: int) -> Any:
 
 def _summed(dy: Any, indices: Any, rows: int, padding: int) -> Any:
     """Sort by row, then add up each run of equal rows: the order of addition is fixed."""
+    indices = np.asarray(indices)
     flat = indices.reshape(-1)
     gradients = dy.reshape(flat.size, *dy.shape[indices.ndim :])
     out = np.zeros((rows, *gradients.shape[1:]), dy.dtype)

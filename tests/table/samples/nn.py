@@ -160,6 +160,7 @@ SAMPLES = {
     "embedding": [
         Sample(((5, 3), indices(5, 2, 4)), (-1,), grad=True),
         Sample(((5, 3), indices(5, 0)), (-1,)),
+        Sample(((5, 3), 3), (-1,)),
     ],
     "embedding_backward": [
         Sample(((2, 4, 3), indices(5, 2, 4)), (5, -1)),
