@@ -11,13 +11,14 @@ from cupy.cuda import Stream, runtime
 
 from ruda.backends.cuda.blas import gemm
 from ruda.backends.cuda.launch import count_multiprocessors
-from ruda.backends.cuda.memory import Handle, Pool, ViewHandle, allocate, reach
+from ruda.backends.cuda.memory import Handle, Pool, ViewHandle, allocate
 from ruda.backends.cuda.prim import map as maps
 from ruda.backends.cuda.prim import reduce, regions
 from ruda.core.devices import Device
 from ruda.core.dtypes import Defaults, as_dtype
 from ruda.core.errors import DeviceError, DTypeError, ShapeError, StrategyError
 from ruda.core.mode import recording
+from ruda.core.shapes import extent
 from ruda.core.spec import Spec, spec_of
 from ruda.ops.geometry import view_offset
 from ruda.tensor.tensor import wrap
@@ -213,7 +214,7 @@ class CudaClient:
         root = handle if handle.root is None else handle.root
         if root.spec.dtype is not spec.dtype:
             raise DTypeError("RudaTensor", "not the memory's dtype", spec.dtype, root.spec.dtype)
-        low, high = (handle.offset + offset + end for end in reach(spec))
+        low, high = (handle.offset + offset + end for end in extent(spec.shape, spec.strides))
         if spec.size and (low < 0 or high > root.spec.size):
             what = "the geometry leaves the memory"
             raise ShapeError("RudaTensor", what, spec, f"{root.spec.size} elements")
@@ -247,7 +248,7 @@ class CudaClient:
         return low < stop and start < high
 
     def _bounds(self, spec: Spec, handle: Any) -> tuple[int, int]:
-        before, after = reach(spec)
+        before, after = extent(spec.shape, spec.strides)
         size = spec.dtype.itemsize
         return handle.address + before * size, handle.address + after * size
 

@@ -160,9 +160,3 @@ def allocate(pool: Pool, spec: Spec) -> Handle:
     handle.version = 0
     handle.views = None
     return handle
-
-
-def reach(spec: Spec) -> tuple[int, int]:
-    """Elements before and after the first one between which those of ``spec`` lie."""
-    steps = [s * (n - 1) for n, s in zip(spec.shape, spec.strides, strict=True)]
-    return sum(s for s in steps if s < 0), sum(s for s in steps if s > 0) + 1
