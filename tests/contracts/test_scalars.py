@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import ruda
+from ruda.tensor.dispatch import OPS
 
 OPERATORS: dict[str, Any] = {
     "+": operator.add,
@@ -194,3 +195,18 @@ def test_half_types_round_once_per_operator_and_scalars_not_at_all() -> None:
     x = ruda.asarray([3.0], dtype="bfloat16")
     assert (x * 1.003).item() == 3.015625
     assert (x * ruda.asarray(1.003, dtype="bfloat16")).item() == 3
+
+
+UNARY = [
+    op
+    for op in OPS.values()
+    if op.kind == "unary" and not op.attrs and op.call is getattr(ruda, op.name, None)
+]
+
+
+@pytest.mark.parametrize("op", UNARY, ids=lambda op: op.name)
+def test_a_python_scalar_alone_is_a_tensor_without_axes(op: Any) -> None:
+    number = 1 if "float32" not in map(str, op.accepts) else sum(op.domain) / 2
+    got, expected = op.call(number), op.call(ruda.asarray(number))
+    assert (got.dtype, got.shape) == (expected.dtype, ())
+    np.testing.assert_allclose(got.numpy(), expected.numpy(), rtol=1e-6)

@@ -68,8 +68,8 @@ def bind(plan: Any) -> Callable[..., Any] | None:
 
 
 def _elements(plan: Any) -> int:
-    """The size of the largest operand."""
-    return max(spec.size for spec in plan.specs if not spec.weak)
+    """The size of the largest operand; a Python scalar is none."""
+    return max((spec.size for spec in plan.specs if not spec.weak), default=0)
 
 
 def _typed(plan: Any, dtypes: tuple[str, ...]) -> bool:
