@@ -1,4 +1,4 @@
-# make train   train the small character model of examples/gpt.py
+# make train   train the small character model of examples/gpt.py; TRAIN_ARGS=--resume goes on
 # make test    run the test suite
 # make test-long run it with every dtype and sample, and the tests that take minutes
 # make test-gpu run the tests that need a GPU, and record what passed
@@ -13,12 +13,13 @@ VENV ?= .venv
 RUN := $(VENV)/bin/python
 JOBS ?= 2
 PYTEST_ARGS ?=
+TRAIN_ARGS ?=
 
 .PHONY: train test test-long test-gpu check lint types generated format clean
 .NOTPARALLEL:
 
 train: $(VENV)/examples.stamp
-	$(RUN) examples/gpt.py
+	$(RUN) examples/gpt.py $(TRAIN_ARGS)
 
 test: $(VENV)/test.stamp
 	$(RUN) -m pytest -q -n $(JOBS) $(PYTEST_ARGS)
