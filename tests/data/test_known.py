@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import importlib.util
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,8 @@ def fake_sklearn(folder: Path, rows: Any) -> None:
 
 def test_digits_are_read_and_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.path", [str(tmp_path)])
+    # A package that another test has imported is found without looking at the path.
+    monkeypatch.delitem(sys.modules, "sklearn", raising=False)
     with pytest.raises(MissingExtraError, match=r"scikit-learn is not installed.*ruda\[examples\]"):
         known.digits()
     table = np.arange(1797 * 65).reshape(1797, 65) % 10
