@@ -36,9 +36,9 @@ from ruda.tensor.tensor import RudaTensor
 
 STRATEGIES = ("auto", "composite", "vendor", "flash", "flash_unit")
 _REASONS = {
-    "vendor": "cuDNN runs on CUDA devices alone",
-    "flash": "the tensor-core kernel runs on CUDA devices alone",
-    "flash_unit": "the kernel without tensor cores runs on CUDA devices alone",
+    "vendor": "cuDNN is not bound yet, and runs on CUDA devices alone",
+    "flash": "there is no tensor-core kernel yet",
+    "flash_unit": "there is no kernel without tensor cores yet",
 }
 
 
@@ -85,7 +85,7 @@ def _check_dtypes(name: str, q: Spec, k: Spec, v: Spec, mask: Spec, bias: Spec) 
 
 def _check_strategy(q: Spec, strategy: str) -> None:
     device = q.client.device
-    if strategy in _REASONS and device.kind != "cuda":
+    if strategy in _REASONS:
         got, hint = f"{device}", 'strategy="auto"'
         what = f'strategy="{strategy}" cannot run: {_REASONS[strategy]}'
         raise StrategyError("attention", what, got, hint=hint)
@@ -300,9 +300,7 @@ def explain_attention(
     """
     _checked((q, k, v, mask, bias), (strategy,))
     kind = q.device.kind
-    found: dict[str, bool | str] = {
-        name: True if kind == "cuda" else _REASONS.get(name, True) for name in STRATEGIES[1:]
-    }
+    found: dict[str, bool | str] = {name: _REASONS.get(name, True) for name in STRATEGIES[1:]}
     if strategy == "auto":
         strategy = "reference" if kind == "cpu" else "composite"
     return Explanation(strategy, found)

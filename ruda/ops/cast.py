@@ -13,6 +13,8 @@ from ruda.ops.movement import copy as _duplicate
 from ruda.ops.table import row
 from ruda.tensor.tensor import RudaTensor
 
+DTYPE_NAMES = frozenset(d.name for d in ALL)
+
 
 def _cast_dtype(op: Any, specs: Any, dtype: DType) -> Any:
     source = specs[0].dtype
@@ -83,7 +85,7 @@ def to(x: RudaTensor, device: Any, /, *, non_blocking: bool = False) -> RudaTens
     Raises ``DeviceError`` for a device that is not there. The copy is differentiable.
     ``non_blocking`` allows a copy between host and GPU to go on while Python does.
     """
-    if isinstance(device, DType):
+    if isinstance(device, DType) or device in DTYPE_NAMES:
         return astype(x, device, copy=False)
     where = Device.parse(device)
     if where == x.device:

@@ -40,7 +40,8 @@ def obstacles(client: Any) -> dict[str, str]:
     """The strategies that cannot run on a device, with the reason."""
     if client.device.kind == "cpu":
         return {"vendor": "no vendor library computes convolutions on the CPU"}
-    return {}
+    lacking = "there is no kernel for it on this device yet"
+    return dict.fromkeys(("vendor", "direct", "implicit_gemm"), lacking)
 
 
 def first(shape: Shape, layout: str) -> Shape:

@@ -27,9 +27,9 @@ def explain(operator: str, /, *operands: Any, **options: Any) -> Explanation:
     >>> print(explain("attention", x, x, x))
     chosen: reference
     composite: can run
-    vendor: cuDNN runs on CUDA devices alone
-    flash: the tensor-core kernel runs on CUDA devices alone
-    flash_unit: the kernel without tensor cores runs on CUDA devices alone
+    vendor: cuDNN is not bound yet, and runs on CUDA devices alone
+    flash: there is no tensor-core kernel yet
+    flash_unit: there is no kernel without tensor cores yet
     """
     found = _EXPLAINERS.get(operator)
     if found is None:

@@ -172,3 +172,7 @@ def test_nothing_and_0d(shape: Any) -> None:
 
 def test_sizes_of_reshape_come_one_by_one_too() -> None:
     assert ruda.zeros(6).reshape(2, -1).shape == ruda.zeros(6).reshape((2, 3)).shape == (2, 3)
+
+
+def test_to_takes_the_name_of_a_dtype() -> None:
+    assert ruda.ones(2).to("float64").dtype is ruda.float64
