@@ -91,7 +91,7 @@ BAD = [
     bad(AttentionArgumentError, "dropout_p is not allowed", dropout_p=1.5),
     bad(AttentionArgumentError, "window is no pair", window=3),
     bad(AttentionArgumentError, "unknown strategy", strategy="fast"),
-    bad(StrategyError, "cuDNN runs on CUDA", strategy="vendor"),
+    bad(StrategyError, "cuDNN is not bound", strategy="vendor"),
     bad(StrategyError, "tensor-core kernel", strategy="flash"),
     bad(StrategyError, "without tensor cores", strategy="flash_unit"),
     Bad(lambda: scaled_dot_product_attention(Q, K, K), AttentionShapeError, "enable_gqa"),
