@@ -14,7 +14,7 @@ import numpy as np
 from ruda.backends.numpy.buffers import empty
 from ruda.backends.numpy.large import is_large
 from ruda.backends.numpy.memory import Handle, handle_of
-from ruda.backends.numpy.products import cut, cut_batch, multiply
+from ruda.backends.numpy.products import Cut, cut, cut_batch, multiply
 from ruda.core.dtypes import DType
 from ruda.core.shapes import reshape_strides
 from ruda.core.spec import Spec
@@ -36,8 +36,10 @@ def bind_matmul(plan: Any) -> Callable[..., Any] | None:
     flat = (math.prod(x.shape[:-1]), x.shape[-1])
     foldable = y.ndim == 2 and reshape_strides(x.shape, x.strides, flat) is not None
     if flat[0] and x.ndim > 1 and foldable:
-        return _bind_rows(plan.out, flat)
-    if x.ndim == y.ndim > 2 and x.shape[0] == y.shape[0] > 1:
+        how = cut(*flat, y.shape[-1])
+        if how.parts or x.ndim > 2:
+            return _bind_rows(plan.out, flat, how)
+    elif x.ndim == y.ndim > 2 and x.shape[0] == y.shape[0] > 1:
         return _bind_batch(plan.out, x.shape[-1])
     return _bind_into(plan.out) if is_large(plan) else _multiply
 
@@ -55,12 +57,9 @@ def _bind_into(out: Spec) -> Callable[..., Any]:
     return lambda hx, hy: handle_of(np.matmul(hx.array, hy.array, out=empty(shape, dtype)))
 
 
-def _bind_rows(out: Spec, flat: tuple[int, int]) -> Callable[..., Any]:
+def _bind_rows(out: Spec, flat: tuple[int, int], how: Cut) -> Callable[..., Any]:
     """The product of ``flat`` rows, all at once, with a matrix."""
     shape, dtype, n = out.shape, out.dtype.numpy, out.shape[-1]
-    how = cut(*flat, n)
-    if not how.parts and len(shape) == 2:
-        return _multiply
 
     def run(hx: Any, hy: Any) -> Any:
         array = empty(shape, dtype)
