@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "cpu": "ruda.backends.numpy.client",
-    "cuda": "ruda.backends.cuda.client",
+    "cuda": "ruda.backends.cuda.driver",
     "null": "ruda.backends.null",
 }
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from cupy.cuda import Stream, runtime
 
-from ruda.backends.cuda.blas import gemm
-from ruda.backends.cuda.launch import count_multiprocessors
+from ruda.backends.cuda.kernels import KERNELS
 from ruda.backends.cuda.memory import Handle, Pool, ViewHandle, allocate
 from ruda.backends.cuda.prim import map as maps
-from ruda.backends.cuda.prim import reduce, regions
+from ruda.backends.cuda.prim import reduce
 from ruda.core.devices import Device
 from ruda.core.dtypes import Defaults, as_dtype
 from ruda.core.errors import DeviceError, DTypeError, ShapeError, StrategyError
@@ -24,7 +23,13 @@ from ruda.ops.geometry import view_offset
 from ruda.tensor.tensor import wrap
 
 _ELEMENTWISE = ("unary", "binary", "ternary")
-_TO_HOST, _TO_DEVICE, _ON_DEVICE = 2, 1, 3
+
+
+class _Now(threading.local):
+    """The stream that each thread queues its work in; at first that of the client."""
+
+    def __init__(self, stream: int) -> None:
+        self.stream = stream
 
 
 class CudaClient:
@@ -33,30 +38,22 @@ class CudaClient:
     precisions: Mapping[str, tuple[Any, ...]] = {}
     ordered_prices: Mapping[str, str] = {}
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: Device, driver: Any, out_of_memory: type[Exception]) -> None:
         self.device = device
+        self.driver = driver
         self.defaults = Defaults()
-        runtime.setDevice(device.index)
-        major, minor = (runtime.deviceGetAttribute(a, device.index) for a in (75, 76))
-        self.arch = f"sm_{major}{minor}" + ("a" if major >= 9 else "")
-        self.multiprocessors = count_multiprocessors(device.index)
-        self.current = Stream(non_blocking=True)
-        self.stream = int(self.current.ptr)
-        self.pool = Pool(device.index)
+        self.main = driver.new_stream()
+        self.now = _Now(int(self.main.ptr))
+        self.pool = Pool(driver, out_of_memory)
 
     def __repr__(self) -> str:
-        return f"CudaClient({self.device}, {self.arch})"
-
-    @functools.cached_property
-    def blas(self) -> int:
-        """The cuBLAS handle of this client's stream."""
-        return gemm.handle_of(self.device.index, self.stream)
+        return f"CudaClient({self.device}, {self.driver.arch})"
 
     def obstacle(self, op: Any) -> str | None:
         """Why no plan of ``op`` has a kernel here; the order is that of ``bind``."""
         mapped = op.kind in _ELEMENTWISE and op.expr is not None and not op.attrs
         moved = op.kind in ("view", "copy", "cast", "transfer", "reduction", "create")
-        named = op.name == "matmul" or op.name in regions.KERNELS
+        named = op.name in KERNELS
         known = mapped or moved or named or op.body is not None
         return None if known else f"has no kernel on {self.device} yet"
 
@@ -65,6 +62,11 @@ class CudaClient:
         op = plan.op
         if plan.shares:
             return self._view(plan)
+        own = KERNELS.get(op.name)
+        run = own(self, plan) if own is not None else None
+        return self._by_kind(plan, op) if run is None else run
+
+    def _by_kind(self, plan: Any, op: Any) -> Callable[..., Any]:
         if op.kind in _ELEMENTWISE and op.expr is not None and not self._lacks(plan):
             return self._map(plan, op.expr, plan.specs)
         if op.kind in ("copy", "cast", "view"):
@@ -75,10 +77,6 @@ class CudaClient:
             return reduce.bind(self, plan, plan.attrs[0])
         if op.kind == "create":
             return self._create(plan)
-        if op.name == "matmul":
-            return gemm.bind(self, plan)
-        if op.name in regions.KERNELS:
-            return regions.KERNELS[op.name](self, plan)
         return self._body(plan) if op.body is not None else self._missing(plan)
 
     def _missing(self, plan: Any) -> Callable[..., Any]:
@@ -177,11 +175,10 @@ class CudaClient:
         spec = spec_of(self, array.shape, as_dtype(array.dtype, "asarray"))
         handle = allocate(self.pool, spec)
         if array.nbytes:
-            runtime.memcpyAsync(
-                handle.address, array.ctypes.data, array.nbytes, _TO_DEVICE, self.stream
-            )
+            stream = self.now.stream
+            self.driver.to_device(handle.address, array.ctypes.data, array.nbytes, stream)
             # The array is pageable and may be gone or changed once this returns.
-            runtime.streamSynchronize(self.stream)
+            self.driver.wait(stream)
         return handle
 
     def read(self, spec: Spec, handle: Any) -> Any:
@@ -194,8 +191,8 @@ class CudaClient:
             handle = packed
         out = np.empty(spec.shape, spec.dtype.numpy)
         if out.nbytes:
-            runtime.memcpyAsync(out.ctypes.data, handle.address, out.nbytes, _TO_HOST, self.stream)
-        runtime.streamSynchronize(self.stream)
+            self.driver.to_host(out.ctypes.data, handle.address, out.nbytes, self.now.stream)
+        self.driver.wait(self.now.stream)
         return out
 
     def adopt(self, array: Any) -> tuple[Any, Any]:
@@ -289,19 +286,8 @@ class CudaClient:
 
     def fill_zero(self, address: int, nbytes: int) -> None:
         """Zero bytes, queued."""
-        runtime.memsetAsync(address, 0, nbytes, self.stream)
+        self.driver.fill(address, 0, nbytes, self.now.stream)
 
     def synchronize(self) -> None:
         """Wait for all queued work."""
-        runtime.streamSynchronize(self.stream)
-
-
-def make(device: Device) -> CudaClient:
-    """The client of ``device``; raises ``DeviceError`` when the machine has no such GPU."""
-    try:
-        count = runtime.getDeviceCount()
-    except runtime.CUDARuntimeError as error:
-        raise DeviceError("device", f"no usable GPU ({error})", device, hint='"cpu"') from None
-    if device.index >= count:
-        raise DeviceError("device", "no such GPU", device, f"cuda:0 to cuda:{count - 1}")
-    return CudaClient(device)
+        self.driver.wait(self.now.stream)

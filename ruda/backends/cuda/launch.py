@@ -1,4 +1,4 @@
-"""Launching kernels: modules loaded once, argument blocks built once per plan.
+"""Launching kernels: argument blocks built once per plan.
 
 An argument block is a row of 8-byte slots and a table of their addresses, which is what the driver
 wants. A launch stores pointers into the slots and calls the driver; a block is used by one thread
@@ -12,22 +12,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from cupy.cuda import driver, runtime
-
-from ruda.backends.cuda import cache
 from ruda.core.dtypes import DType
-
-_modules: dict[tuple[int, str, str], Any] = {}
-
-
-def function(source: str, name: str, arch: str, device: int) -> int:
-    """The driver's handle of the kernel ``name`` of ``source``, loaded once per device."""
-    key = (device, name, source)
-    found = _modules.get(key)
-    if found is None:
-        module = driver.moduleLoadData(cache.cubin(source, name, arch))
-        found = _modules[key] = (module, driver.moduleGetFunction(module, name))
-    return found[1]  # type: ignore[no-any-return]
 
 
 class Arguments:
@@ -50,22 +35,29 @@ class Arguments:
 
 
 class Launcher:
-    """A kernel with everything about its launch that a plan knows beforehand."""
+    """A kernel with everything about its launch that a plan knows beforehand.
 
-    __slots__ = ("_blocks", "_fixed", "_function", "_grid", "_stream", "_threads", "_widths")
+    ``grid`` and ``threads`` are a number or up to three; ``widths`` are as in ``Arguments``;
+    ``fixed`` holds the bytes of the last parameters, in order; ``shared`` is dynamic shared memory.
+    """
+
+    __slots__ = ("_blocks", "_fixed", "_geometry", "_kernel", "_launch", "_now", "_widths")
 
     def __init__(
         self,
-        kernel: int,
-        grid: int | tuple[int, int],
-        threads: int,
+        client: Any,
+        source: str,
+        name: str,
+        grid: int | Sequence[int],
+        threads: int | Sequence[int],
         widths: Sequence[int],
-        fixed: Sequence[bytes],
-        stream: int,
+        fixed: Sequence[bytes] = (),
+        shared: int = 0,
     ) -> None:
-        self._function, self._threads = kernel, threads
-        self._grid = grid if isinstance(grid, tuple) else (grid, 1)
-        self._widths, self._fixed, self._stream = tuple(widths), tuple(fixed), stream
+        self._kernel = client.driver.kernel(source, name, shared)
+        self._geometry = (*_three(grid), *_three(threads), shared)
+        self._widths, self._fixed = tuple(widths), tuple(fixed)
+        self._launch, self._now = client.driver.launch, client.now
         self._blocks: list[Arguments] = []
 
     def __call__(self, *values: int) -> None:
@@ -75,11 +67,15 @@ class Launcher:
         except IndexError:
             block = Arguments(self._widths, self._fixed)
         block.slots[:] = values
-        x, y = self._grid
-        driver.launchKernel(
-            self._function, x, y, 1, self._threads, 1, 1, 0, self._stream, block.address, 0
-        )
+        gx, gy, gz, x, y, z, shared = self._geometry
+        stream = self._now.stream
+        self._launch(self._kernel, gx, gy, gz, x, y, z, shared, stream, block.address, 0)
         self._blocks.append(block)
+
+
+def _three(size: int | Sequence[int]) -> tuple[int, int, int]:
+    sizes = (size,) if isinstance(size, int) else tuple(size)
+    return (*sizes, 1, 1, 1)[:3]  # type: ignore[return-value]
 
 
 _CODES = {"bool": "?", "float32": "f", "float64": "d", "complex64": "ff", "complex128": "dd"}
@@ -98,8 +94,3 @@ def raw_bits(dtype: DType) -> Callable[[Any], tuple[int, ...]]:
         return tuple(int.from_bytes(data[i : i + 8], "little") for i in range(0, len(data), 8))
 
     return parts
-
-
-def count_multiprocessors(device: int) -> int:
-    """How many multiprocessors ``device`` has."""
-    return int(runtime.deviceGetAttribute(16, device))

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
-from cupy.cuda import runtime
-
 from ruda.core.errors import OutOfMemoryError
 from ruda.core.spec import Spec
 
@@ -22,8 +20,9 @@ _SMALL = 1 << 20
 class Pool:
     """Free blocks by size class; memory comes from the driver and stays until ``release``."""
 
-    def __init__(self, device: int) -> None:
-        self.device = device
+    def __init__(self, driver: Any, out_of_memory: type[Exception]) -> None:
+        self.driver = driver
+        self.out_of_memory = out_of_memory
         self.free: defaultdict[int, list[int]] = defaultdict(list)
         self.reserved = 0
         self.used = 0
@@ -57,13 +56,13 @@ class Pool:
 
     def _from_driver(self, size: int, nbytes: int) -> int:
         try:
-            address = runtime.malloc(size)
-        except runtime.CUDARuntimeError:
+            address = self.driver.allocate(size)
+        except self.out_of_memory:
             self.release()
             try:
-                address = runtime.malloc(size)
-            except runtime.CUDARuntimeError:
-                free, total = runtime.memGetInfo()
+                address = self.driver.allocate(size)
+            except self.out_of_memory:
+                free, total = self.driver.memory()
                 got = (
                     f"{nbytes:,} bytes asked for, {free:,} of {total:,} free, {self.used:,} in use"
                 )
@@ -76,10 +75,10 @@ class Pool:
 
     def release(self) -> None:
         """Give free large blocks back to the driver; slabs of small ones stay."""
-        runtime.deviceSynchronize()
+        self.driver.wait_all()
         for size in [s for s in self.free if s > _SMALL]:
             for address in self.free.pop(size):
-                runtime.free(address)
+                self.driver.release(address)
                 self.reserved -= size
 
 

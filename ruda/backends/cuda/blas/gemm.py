@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from cupy.cuda import device as cupy_device
-from cupy_backends.cuda.libs import cublas
 
 from ruda.backends.cuda.memory import allocate
 from ruda.core.dtypes import DType
@@ -95,12 +94,12 @@ def _product(
     one, zero = np.ones(1, scalar), np.zeros(1, scalar)
     alpha, beta = one.ctypes.data, zero.ctypes.data
     stride = m * n
+    cublas, handle = library(client)
 
     def run(hx: Any, hy: Any, _keep: Any = (one, zero)) -> Any:
         result = allocate(client.pool, out)
-        handle = client.blas
         # CuPy points the handle at its own current stream on every call: make that one ours.
-        client.current.use()
+        client.main.use()
         # cuBLAS counts columns first: the row-major product is the product of the operands swapped.
         for i, (at_a, at_b) in enumerate(offsets):
             cublas.gemmStridedBatchedEx(
@@ -124,10 +123,17 @@ def _zeros(client: Any, out: Spec) -> Callable[[Any, Any], Any]:
     return run
 
 
-def handle_of(device: int, stream: int) -> int:
-    """A cuBLAS handle of ``device`` that works in ``stream``; float32 products are IEEE."""
-    with cupy_device.Device(device):
-        handle = cublas.create()
-        cublas.setStream(handle, stream)
+_handles: dict[int, Any] = {}
+
+
+def library(client: Any) -> tuple[Any, int]:
+    """cuBLAS and its handle of ``client``'s device; float32 products are IEEE."""
+    cublas = importlib.import_module("cupy_backends.cuda.libs.cublas")
+    index = client.device.index
+    if index not in _handles:
+        handle = _handles[index] = cublas.create()
         cublas.setMathMode(handle, 0)
-    return int(handle)
+    return cublas, _handles[index]
+
+
+KERNELS = {"matmul": bind}

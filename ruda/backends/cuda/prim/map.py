@@ -8,7 +8,7 @@ from typing import Any
 
 from ruda.backends.cuda import codegen
 from ruda.backends.cuda.geometry import Layout, layout_of, needs_wide, packed
-from ruda.backends.cuda.launch import Launcher, function, raw_bits
+from ruda.backends.cuda.launch import Launcher, raw_bits
 from ruda.backends.cuda.memory import allocate
 from ruda.core.dtypes import compute_of
 from ruda.core.spec import Spec
@@ -53,10 +53,12 @@ def bind_into(
     layout = layout_of(specs, out)
     wide = needs_wide((*specs, out), out.shape)
     kernel = kernel_of(name, expr, args, specs, wanted, out, layout, wide)
-    handle = function(codegen.source(kernel), kernel.name, client.arch, client.device.index)
+    text = codegen.source(kernel)
     n = out.size
     work = n if kernel.rank else -(-n // codegen.vector(kernel))
-    grid = min(-(-work // codegen.THREADS), client.multiprocessors * _BLOCKS_PER_MULTIPROCESSOR)
+    grid = min(
+        -(-work // codegen.THREADS), client.driver.multiprocessors * _BLOCKS_PER_MULTIPROCESSOR
+    )
     reads = [raw_bits(o.computed) if o.form == "value" else _address for o in kernel.operands]
     widths = [
         1,
@@ -64,13 +66,21 @@ def bind_into(
     ]
     if kernel.rank:
         return _plain(
-            Launcher(handle, grid, codegen.THREADS, widths, [packed(layout, wide)], client.stream),
+            Launcher(
+                client, text, kernel.name, grid, codegen.THREADS, widths, [packed(layout, wide)]
+            ),
             reads,
         )
     fixed = [struct.pack("<Q" if wide else "<I", n)]
     pair = tuple(
         Launcher(
-            handle, grid, codegen.THREADS, widths, [*fixed, struct.pack("<I", flag)], client.stream
+            client,
+            text,
+            kernel.name,
+            grid,
+            codegen.THREADS,
+            widths,
+            [*fixed, struct.pack("<I", flag)],
         )
         for flag in (0, 1)
     )

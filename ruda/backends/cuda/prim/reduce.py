@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from ruda.backends.cuda.launch import Launcher, function
+from ruda.backends.cuda.launch import Launcher
 from ruda.backends.cuda.memory import allocate
 from ruda.backends.cuda.types import code_of, computed, stored
 from ruda.core.dtypes import DType, bool_, compute_of, int64
@@ -149,7 +149,7 @@ def _parts(client: Any, outputs: int, count: int) -> int:
     """Blocks per output: enough to fill the device, each with work for its threads."""
     if outputs == 0:
         return 1
-    wanted = -(-client.multiprocessors * 8 // outputs)
+    wanted = -(-client.driver.multiprocessors * 8 // outputs)
     return max(1, min(wanted, -(-count // (THREADS * 8)), 1024))
 
 
@@ -183,8 +183,7 @@ def _launcher(
     client: Any, kernel: tuple[str, str], grid: tuple[int, int], geometry: bytes
 ) -> Launcher:
     name, text = kernel
-    handle = function(text, name, client.arch, client.device.index)
-    return Launcher(handle, grid, THREADS, (1, 1), [geometry], client.stream)
+    return Launcher(client, text, name, grid, THREADS, (1, 1), [geometry])
 
 
 def _once(client: Any, first: Launcher, out: Spec) -> Callable[[Any], Any]:

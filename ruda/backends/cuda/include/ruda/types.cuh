@@ -3,39 +3,11 @@
 // half and bhalf hold bits: arithmetic on them is done in float and rounded once, on the store.
 // cx is a complex number. to<D>(v) converts between any two of the types.
 #pragma once
+#include "ruda/ptx.cuh"
 
-typedef signed char i8;
-typedef short i16;
-typedef int i32;
-typedef long long i64;
-typedef unsigned char u8;
-typedef unsigned short u16;
-typedef unsigned int u32;
-typedef unsigned long long u64;
-
-struct half { u16 bits; };
-struct bhalf { u16 bits; };
 template <class T> struct cx { T re, im; };
 typedef cx<float> c64;
 typedef cx<double> c128;
-
-__device__ __forceinline__ float widen(half v) {
-    float f;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(v.bits));
-    return f;
-}
-__device__ __forceinline__ float widen(bhalf v) { return __uint_as_float((u32)v.bits << 16); }
-
-__device__ __forceinline__ half narrow_half(float f) {
-    half v;
-    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(v.bits) : "f"(f));
-    return v;
-}
-__device__ __forceinline__ bhalf narrow_bhalf(float f) {
-    bhalf v;
-    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(v.bits) : "f"(f));
-    return v;
-}
 
 // Each pair of types in one place: a plain cast, unless a side is half, bhalf, cx or bool.
 template <class D, class S> struct Convert {

@@ -1,0 +1,21 @@
+"""Which rows have kernels of their own on CUDA: each module lists its own under ``KERNELS``.
+
+An entry binds one plan: from the client and the plan to the function that runs it, or None where
+the module has no kernel for these dtypes or this geometry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from ruda.backends.cuda.blas import gemm
+from ruda.backends.cuda.prim import regions
+
+Bind: TypeAlias = Callable[[Any, Any], Callable[..., Any] | None]
+
+MODULES = (
+    gemm,
+    regions,
+)
+KERNELS: Mapping[str, Bind] = {name: bind for m in MODULES for name, bind in m.KERNELS.items()}

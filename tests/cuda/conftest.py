@@ -1,0 +1,40 @@
+"""A GPU that is not there, for tests that run kernels without one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from ruda.core import devices
+from ruda.tensor.dispatch import clear_plans
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[object]:
+    """The client of an emulated GPU, which is `cuda:0` while the tests of a module run."""
+    pytest.importorskip("cuda.bindings.nvrtc")
+    from tests.cuda.emulator import emulated_client
+
+    made, where = emulated_client(), devices.Device("cuda", 0)
+    before = devices._clients.get(where)
+    devices._clients[where] = made  # type: ignore[assignment]
+    yield made
+    clear_plans()
+    if before is None:
+        del devices._clients[where]
+    else:
+        devices._clients[where] = before
+
+
+@pytest.fixture
+def device(client: object) -> str:
+    """The name of the emulated GPU."""
+    return "cuda:0"
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    """Random numbers of one test."""
+    return np.random.default_rng(0)

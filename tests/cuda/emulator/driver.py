@@ -1,0 +1,167 @@
+"""The driver of a GPU that is not there."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import itertools
+import os
+import subprocess
+import tempfile
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from ruda.backends.cuda import compiler
+from ruda.backends.cuda.client import CudaClient
+from ruda.backends.cuda.memory import Pool
+from ruda.core.devices import Device
+
+HERE = Path(__file__).parent
+_CANARY, _GUARD = 0xA5, 64
+_OPTIONS = ("-std=c++17", "-O1", "-w", "-fPIC", "-shared", "-fno-strict-aliasing", "-fpermissive")
+
+
+class NoMemoryLeft(Exception):
+    """More than ``EmulatedDriver.total`` bytes are asked for."""
+
+
+class EmulatedDriver:
+    """Does at once what a real driver queues; addresses are the host's own."""
+
+    arch = "sm_90a"
+    multiprocessors = 4
+    shared_memory = 227 << 10
+    index = 0
+    total = 1 << 30
+
+    def __init__(self) -> None:
+        self.launches: list[str] = []
+        self._kernels: list[tuple[str, Any]] = []
+        self._numbers: dict[tuple[str, str], int] = {}
+        self._memory: dict[int, tuple[Any, int]] = {}
+        self._streams = itertools.count(1)
+        self._one_at_a_time = threading.Lock()
+
+    def kernel(self, source: str, name: str, shared: int = 0) -> int:
+        """The number of a kernel, compiled as C++ and kept on disk."""
+        assert shared <= self.shared_memory
+        key = (name, source)
+        if key not in self._numbers:
+            self._kernels.append((name, built(source, name).ruda_grid))
+            self._numbers[key] = len(self._kernels) - 1
+        return self._numbers[key]
+
+    def launch(self, kernel: int, *rest: int) -> None:
+        """Run every thread of every block."""
+        *sizes, _shared, _stream, arguments, _ = rest
+        name, run = self._kernels[kernel]
+        assert all(sizes), f"{name}: an empty grid {sizes}"
+        with self._one_at_a_time:
+            self.launches.append(name)
+            run(ctypes.c_void_p(arguments), *sizes)
+
+    def allocate(self, nbytes: int) -> int:
+        """Memory full of NaN between two canaries."""
+        if sum(n for _, n in self._memory.values()) + nbytes > self.total:
+            raise NoMemoryLeft
+        room = ctypes.create_string_buffer(nbytes + 4 * _GUARD)
+        start = -(-(ctypes.addressof(room) + _GUARD) // _GUARD) * _GUARD
+        ctypes.memset(ctypes.addressof(room), _CANARY, len(room))
+        ctypes.memset(start, 0xFF, nbytes)
+        self._memory[start] = (room, nbytes)
+        return start
+
+    def check(self, address: int) -> None:
+        """Fail if anything was written just outside of an allocation."""
+        nbytes = self._memory[address][1]
+        guard = bytes([_CANARY]) * _GUARD
+        before = ctypes.string_at(address - _GUARD, _GUARD)
+        after = ctypes.string_at(address + nbytes, _GUARD)
+        assert before == guard, f"written before an allocation of {nbytes} bytes"
+        assert after == guard, f"written behind an allocation of {nbytes} bytes"
+
+    def release(self, address: int) -> None:
+        """Give memory back."""
+        self.check(address)
+        del self._memory[address]
+
+    def memory(self) -> tuple[int, int]:
+        """Free and total bytes."""
+        return self.total - sum(n for _, n in self._memory.values()), self.total
+
+    def new_stream(self) -> Any:
+        """A stream by number."""
+        return SimpleNamespace(ptr=next(self._streams), use=lambda: None)
+
+    def to_device(self, target: int, source: int, nbytes: int, stream: int) -> None:
+        """Copy now."""
+        ctypes.memmove(target, source, nbytes)
+
+    to_host = on_device = to_device
+
+    def fill(self, address: int, byte: int, nbytes: int, stream: int) -> None:
+        """Fill now."""
+        ctypes.memset(address, byte, nbytes)
+
+    def wait(self, stream: int) -> None:
+        """Nothing is queued: look whether all canaries stand."""
+        for address in list(self._memory):
+            self.check(address)
+
+    def wait_all(self) -> None:
+        """As ``wait``."""
+        self.wait(0)
+
+
+class EmulatedPool(Pool):
+    """A pool that keeps nothing, so that each tensor has canaries of its own."""
+
+    def take(self, nbytes: int) -> tuple[int, int]:
+        """Memory of exactly this size."""
+        self.used += nbytes
+        return self.driver.allocate(nbytes), nbytes
+
+    def give(self, address: int, size: int) -> None:
+        """Back to the driver at once."""
+        self.used -= size
+        self.driver.release(address)
+
+
+def emulated_client() -> CudaClient:
+    """A CUDA client on the emulated driver."""
+    client = CudaClient(Device("cuda", 0), EmulatedDriver(), NoMemoryLeft)
+    client.pool = EmulatedPool(client.driver, NoMemoryLeft)
+    return client
+
+
+def built(source: str, name: str) -> Any:
+    """The library with the kernel ``name`` of ``source``; compiled once for all processes."""
+    inside = f"in_{name}::" if f"namespace in_{name} " in source else ""
+    text = (
+        f'#include "host.h"\n{source}\n'
+        f"static void ruda_body(void** p) {{ emulated::invoke({inside}{name}, p); }}\n"
+        'extern "C" void ruda_grid(void** p, unsigned a, unsigned b, unsigned c, unsigned x,'
+        " unsigned y, unsigned z) { emulated::grid(ruda_body, p, a, b, c, x, y, z); }\n"
+    )
+    headers = [compiler.header(h) for h in sorted(compiler.headers_of(source))]
+    own = [(HERE / n).read_text() for n in ("host.h", "ruda/ptx.cuh")]
+    key = hashlib.sha256("\0".join([text, *headers, *own]).encode()).hexdigest()[:24]
+    folder = Path(tempfile.gettempdir()) / f"ruda-emulated-{os.getuid()}"
+    folder.mkdir(exist_ok=True)
+    library = folder / f"{key}.so"
+    if not library.exists():
+        _compile(text, name, library)
+    return ctypes.CDLL(str(library))
+
+
+def _compile(text: str, name: str, library: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=library.parent) as scratch:
+        source, result = Path(scratch) / f"{name[:80]}.cpp", Path(scratch) / "out.so"
+        source.write_text(text)
+        includes = [f"-I{HERE}", f"-I{compiler.INCLUDE}"]
+        command = ["g++", *_OPTIONS, *includes, str(source), "-o", str(result)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{name} does not compile as C++:\n{done.stderr[:4000]}"
+        os.replace(result, library)
