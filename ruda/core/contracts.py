@@ -71,6 +71,14 @@ class Client(Protocol):
         """Run ``plan`` so that its outputs overwrite ``targets``, which may be operands."""
         ...
 
+    def bind_many(self, plans: Sequence[Any]) -> Callable[..., None] | None:
+        """``run(handles, targets)`` of all ``plans`` of a row, or None: ``update_all`` in turn.
+
+        Each plan's outputs overwrite its own targets, which may be operands of that plan alone. A
+        client need not have this.
+        """
+        ...
+
     def base(self, handle: Any) -> Spec:
         """The spec of all the memory of a base handle."""
         ...

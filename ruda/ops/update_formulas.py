@@ -20,7 +20,7 @@ from ruda.ops.cast import astype
 from ruda.ops.reference import updates as reference
 from ruda.ops.table import TABLE, fused
 from ruda.ops.update import descent, fitted, fresh, step_dtype, step_shape
-from ruda.tensor.mutation import update_all
+from ruda.tensor.batches import Overwrite
 from ruda.tensor.tensor import RudaTensor
 
 _OPERATORS = SimpleNamespace(sqrt=sqrt, maximum=maximum)
@@ -187,6 +187,6 @@ def radam_step(fit: Any, t: Any, lr: Any, beta1: Any, beta2: Any, eps: Any) -> M
 
 def overwrite(
     name: str, targets: Sequence[RudaTensor], values: Sequence[Any], *flags: bool
-) -> None:
-    """Overwrite ``targets`` with the outputs of the row ``name``, without a copy where it fits."""
-    update_all(targets, TABLE[name], values, flags)
+) -> Overwrite:
+    """The call that overwrites ``targets`` with the outputs of the row ``name``."""
+    return Overwrite(TABLE[name], targets, values, flags)

@@ -33,10 +33,9 @@ class _Adam(Composed):
         names = ["exp_avg", "exp_avg_sq", *["max_exp_avg_sq"] * bool(group["amsgrad"])]
         return {"step": counter(master), **{name: zeros_beside(master) for name in names}}
 
-    def _updated(self, p: RudaTensor, grad: RudaTensor, state: State, group: Group) -> None:
+    def _call(self, p: RudaTensor, grad: RudaTensor, state: State, group: Group) -> Any:
         if group["cautious"]:
-            super()._updated(p, grad, state, group)
-            return
+            return None
         names = ["exp_avg", "exp_avg_sq"]
         row = "adamw_step"
         if "max_exp_avg_sq" in state:
@@ -44,7 +43,7 @@ class _Adam(Composed):
         targets = (p, *(state[name] for name in names), state["step"])
         settings = (group["lr"], *group["betas"], group["eps"], group["weight_decay"] or None)
         values = (p, grad, *targets[1:], *settings)
-        overwrite(row, targets, values, self._decoupled, group["maximize"])
+        return overwrite(row, targets, values, self._decoupled, group["maximize"])
 
     def _next(
         self, p: RudaTensor, g: RudaTensor, state: State, group: Group

@@ -8,7 +8,8 @@ from typing import Any
 from ruda.ops.arith import sqrt
 from ruda.ops.create import full
 from ruda.optim.base import Group, Optimizer, State, counter, zeros_beside
-from ruda.optim.composed import Composed, averaged, fit, step_by_row
+from ruda.optim.composed import Composed, averaged, fit, call_of_row
+from ruda.tensor.batches import Overwrite
 from ruda.tensor.tensor import RudaTensor
 
 
@@ -59,12 +60,11 @@ class RMSprop(Composed):
         names += ["momentum_buffer"] * (group["momentum"] > 0)
         return {"step": counter(master), **{name: zeros_beside(master) for name in names}}
 
-    def _updated(self, p: RudaTensor, grad: RudaTensor, state: State, group: Group) -> None:
+    def _call(self, p: RudaTensor, grad: RudaTensor, state: State, group: Group) -> Any:
         if "grad_avg" in state or "momentum_buffer" in state:
-            super()._updated(p, grad, state, group)
-            return
+            return None
         settings = (group["alpha"], group["eps"])
-        step_by_row("rmsprop_step", p, grad, state, ["square_avg"], group, *settings)
+        return call_of_row("rmsprop_step", p, grad, state, ["square_avg"], group, *settings)
 
     def _next(
         self, p: RudaTensor, g: RudaTensor, state: State, group: Group
@@ -121,9 +121,9 @@ class Adagrad(Optimizer):
         total = full(master.shape, value, dtype=master.dtype, device=master.device)
         return {"step": counter(master), "sum": total}
 
-    def _updated(self, p: RudaTensor, grad: RudaTensor, state: State, group: Group) -> None:
+    def _call(self, p: RudaTensor, grad: RudaTensor, state: State, group: Group) -> Overwrite:
         settings = (group["lr_decay"], group["eps"])
-        step_by_row("adagrad_step", p, grad, state, ["sum"], group, *settings)
+        return call_of_row("adagrad_step", p, grad, state, ["sum"], group, *settings)
 
 
 class Adadelta(Optimizer):
@@ -163,6 +163,6 @@ class Adadelta(Optimizer):
         names = ("square_avg", "acc_delta")
         return {"step": counter(master), **{name: zeros_beside(master) for name in names}}
 
-    def _updated(self, p: RudaTensor, grad: RudaTensor, state: State, group: Group) -> None:
-        settings = (group["rho"], group["eps"])
-        step_by_row("adadelta_step", p, grad, state, ["square_avg", "acc_delta"], group, *settings)
+    def _call(self, p: RudaTensor, grad: RudaTensor, state: State, group: Group) -> Overwrite:
+        settings, names = (group["rho"], group["eps"]), ["square_avg", "acc_delta"]
+        return call_of_row("adadelta_step", p, grad, state, names, group, *settings)

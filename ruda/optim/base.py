@@ -19,6 +19,9 @@ from ruda.ops.conversion import asarray
 from ruda.ops.create import zeros
 from ruda.ops.movement import copy
 from ruda.ops.select import where as select
+from ruda.optim.ready import Ready
+from ruda.tensor.batches import Overwrite
+from ruda.tensor.node import gradients
 from ruda.tensor.tensor import RudaTensor
 
 State = dict[str, RudaTensor]
@@ -50,7 +53,7 @@ class Group(dict[str, Any]):
 
 
 class Optimizer:
-    """The base of optimizers; a subclass has ``_initial`` and ``_updated``.
+    """The base of optimizers; a subclass has ``_initial``, and ``_call`` or ``_updated``.
 
     ``params`` are leaf tensors, or mappings with ``params`` and settings of their own. Parameters
     without a gradient are left alone. With ``master=True`` a half parameter has a float32 copy
@@ -64,6 +67,7 @@ class Optimizer:
         self.master = master
         # In tuples, because compiled steps compare lists and dicts item by item at each call.
         self._state: dict[RudaTensor, tuple[tuple[str, RudaTensor], ...]] = {}
+        self._ready = Ready()
         self.param_groups: list[Group] = []
         if isinstance(params, Module | RudaTensor):
             got, expected = type(params).__name__, "tensors, or groups of them"
@@ -83,8 +87,17 @@ class Optimizer:
         raise NotImplementedError
 
     def _updated(self, p: RudaTensor, grad: RudaTensor, state: State, group: Group) -> None:
-        """Overwrite ``p`` and ``state``."""
+        """Overwrite ``p`` and ``state``, where that is more than one call of a row."""
         raise NotImplementedError
+
+    def _call(
+        self, p: RudaTensor, grad: RudaTensor, state: State, group: Group
+    ) -> Overwrite | None:
+        """The call of a row that is the whole step of ``p``, or None where ``_updated`` makes it.
+
+        The gradient is the second operand, and all else follows from ``state`` and ``group``.
+        """
+        return None
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "lr":
@@ -174,19 +187,43 @@ class Optimizer:
         ``scale``, a number or 0-d tensor, in float32 for parameters that have a master.
         """
         with no_grad():
-            for p, group in self._members():
-                if p.grad is not None:
-                    self._step_one(p, group, where, scale)
+            for number, group in enumerate(self.param_groups):
+                grads = gradients(group["params"])
+                alike = where is None and scale is None
+                if not (alike and self._step_alike(number, group, grads)):
+                    for p, grad in zip(group["params"], grads, strict=True):
+                        if grad is not None:
+                            self._step_one(p, grad, group, where, scale)
 
-    def _step_one(self, p: RudaTensor, group: Group, keep: RudaTensor | None, scale: Any) -> None:
+    def _step_alike(self, number: int, group: Group, grads: list[Any]) -> bool:
+        """Make the steps of a whole group as one batch; False where they are made one by one."""
+        made = self._ready.find(number, group, grads)
+        if made is None:
+            calls = [
+                (p, dict(self._state[p]), grad)
+                for p, grad in zip(group["params"], grads, strict=True)
+                if grad is not None
+            ]
+            rows = [self._call(s.get("master", p), grad, s, group) for p, s, grad in calls]
+            masters = [(p, s["master"]) for p, s, _ in calls if "master" in s]
+            made = self._ready.make(number, group, grads, rows, masters)
+        return made is not None and made.run(grads)
+
+    def _step_one(
+        self, p: RudaTensor, grad: RudaTensor, group: Group, keep: RudaTensor | None, scale: Any
+    ) -> None:
         state = dict(self._state[p])
         targets = (p, *state.values())
         before = [] if keep is None else [copy(target) for target in targets]
         master = state.get("master")
-        own, grad = p if master is None else master, p.grad
+        own = p if master is None else master
         if scale is not None:
             grad = astype(grad, own.dtype, copy=False) * _factor(scale, own)
-        self._updated(own, grad, state, group)
+        call = self._call(own, grad, state, group)
+        if call is None:
+            self._updated(own, grad, state, group)
+        else:
+            call.run()
         if master is not None:
             p.assign(master)
         for target, old in zip(targets, before, strict=keep is not None):

@@ -12,6 +12,7 @@ from ruda.core.dtypes import compute_of
 from ruda.ops.cast import astype
 from ruda.ops.update_formulas import overwrite
 from ruda.optim.base import Group, Optimizer, State
+from ruda.tensor.batches import Overwrite
 from ruda.tensor.tensor import RudaTensor
 
 
@@ -34,7 +35,7 @@ class Composed(Optimizer):
             target.assign(astype(value, target.dtype, copy=False))
 
 
-def step_by_row(
+def call_of_row(
     row: str,
     p: RudaTensor,
     grad: RudaTensor,
@@ -42,12 +43,12 @@ def step_by_row(
     names: Sequence[str],
     group: Group,
     *settings: Any,
-) -> None:
-    """Overwrite ``p``, the state of these ``names`` and the step count by ``row``."""
+) -> Overwrite:
+    """The call of ``row`` on ``p``, the state of these ``names`` and the step count."""
     targets = (p, *(state[name] for name in names), state["step"])
     values = (p, grad, *targets[1:], group["lr"], *settings, group["weight_decay"] or None)
     decoupled = group.get("decoupled_weight_decay", False)
-    overwrite(row, targets, values, decoupled, group["maximize"])
+    return overwrite(row, targets, values, decoupled, group["maximize"])
 
 
 def _widened(tensor: RudaTensor) -> RudaTensor:

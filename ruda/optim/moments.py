@@ -11,7 +11,8 @@ from ruda.ops.cast import astype
 from ruda.ops.create import ones
 from ruda.ops.update_formulas import overwrite
 from ruda.optim.base import Group, Optimizer, State, counter, zeros_beside
-from ruda.optim.composed import step_by_row
+from ruda.optim.composed import call_of_row
+from ruda.tensor.batches import Overwrite
 from ruda.tensor.tensor import RudaTensor
 
 _MOMENTS = ("exp_avg", "exp_avg_sq")
@@ -69,7 +70,7 @@ class NAdam(Optimizer):
         now = beta * (1.0 - 0.5 * pow(fading, astype(state["step"] + 1, float64)))
         state["mu_product"].assign(state["mu_product"] * now)
         settings = (state["mu_product"], *group["betas"], group["eps"], group["momentum_decay"])
-        step_by_row("nadam_step", p, grad, state, _MOMENTS, group, *settings)
+        call_of_row("nadam_step", p, grad, state, _MOMENTS, group, *settings).run()
 
 
 class RAdam(Optimizer):
@@ -112,9 +113,9 @@ class RAdam(Optimizer):
     def _initial(self, master: RudaTensor, group: Group) -> State:
         return {"step": counter(master), **{name: zeros_beside(master) for name in _MOMENTS}}
 
-    def _updated(self, p: RudaTensor, grad: RudaTensor, state: State, group: Group) -> None:
+    def _call(self, p: RudaTensor, grad: RudaTensor, state: State, group: Group) -> Overwrite:
         settings = (*group["betas"], group["eps"])
-        step_by_row("radam_step", p, grad, state, _MOMENTS, group, *settings)
+        return call_of_row("radam_step", p, grad, state, _MOMENTS, group, *settings)
 
 
 class Adan(Optimizer):
@@ -158,12 +159,12 @@ class Adan(Optimizer):
         names = ("exp_avg", "exp_avg_diff", "exp_avg_sq", "previous_grad")
         return {**{name: zeros_beside(master) for name in names}, "step": counter(master)}
 
-    def _updated(self, p: RudaTensor, grad: RudaTensor, state: State, group: Group) -> None:
+    def _call(self, p: RudaTensor, grad: RudaTensor, state: State, group: Group) -> Overwrite:
         names = ("exp_avg", "exp_avg_diff", "exp_avg_sq", "previous_grad", "step")
         held = [state[name] for name in names]
         settings = (group["lr"], *group["betas"], group["eps"], group["weight_decay"] or None)
         flags = (not group["no_prox"], group["maximize"])
-        overwrite("adan_step", (p, *held), (p, grad, *held, *settings), *flags)
+        return overwrite("adan_step", (p, *held), (p, grad, *held, *settings), *flags)
 
 
 class Lion(Optimizer):
@@ -200,7 +201,7 @@ class Lion(Optimizer):
     def _initial(self, master: RudaTensor, group: Group) -> State:
         return {"exp_avg": zeros_beside(master)}
 
-    def _updated(self, p: RudaTensor, grad: RudaTensor, state: State, group: Group) -> None:
+    def _call(self, p: RudaTensor, grad: RudaTensor, state: State, group: Group) -> Overwrite:
         mean, decay = state["exp_avg"], group["weight_decay"] or None
         values = (p, grad, mean, group["lr"], *group["betas"], decay)
-        overwrite("lion_step", (p, mean), values, group["maximize"])
+        return overwrite("lion_step", (p, mean), values, group["maximize"])

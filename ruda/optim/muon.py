@@ -85,14 +85,13 @@ class Muon(Composed):
             raise ShapeError("Muon", "a parameter is not a matrix", master.shape, hint=hint)
         return {"momentum_buffer": zeros_beside(master)}
 
-    def _updated(self, p: RudaTensor, grad: RudaTensor, state: State, group: Group) -> None:
+    def _call(self, p: RudaTensor, grad: RudaTensor, state: State, group: Group) -> Any:
         if not group["adamw"]:
-            super()._updated(p, grad, state, group)
-            return
+            return None
         targets = (p, state["exp_avg"], state["exp_avg_sq"], state["step"])
         decay = group["weight_decay"] or None
         settings = (group["lr"], *group["betas"], group["adamw_eps"], decay)
-        overwrite("adamw_step", targets, (p, grad, *targets[1:], *settings), True, False)
+        return overwrite("adamw_step", targets, (p, grad, *targets[1:], *settings), True, False)
 
     def _next(
         self, p: RudaTensor, g: RudaTensor, state: State, group: Group

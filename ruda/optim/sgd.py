@@ -8,6 +8,7 @@ from typing import Any
 from ruda.core.errors import ArgumentError
 from ruda.ops.update_formulas import overwrite
 from ruda.optim.base import Group, Optimizer, State, counter, zeros_beside
+from ruda.tensor.batches import Overwrite
 from ruda.tensor.tensor import RudaTensor
 
 
@@ -59,12 +60,12 @@ class SGD(Optimizer):
             return {}
         return {"step": counter(master), "momentum_buffer": zeros_beside(master)}
 
-    def _updated(self, p: RudaTensor, grad: RudaTensor, state: State, group: Group) -> None:
+    def _call(self, p: RudaTensor, grad: RudaTensor, state: State, group: Group) -> Overwrite:
         rate, decay, uphill = group["lr"], group["weight_decay"] or None, group["maximize"]
         if "momentum_buffer" not in state:
-            overwrite("sgd_step", (p,), (p, grad, rate, decay), uphill)
-            return
+            return overwrite("sgd_step", (p,), (p, grad, rate, decay), uphill)
         buffer, step = state["momentum_buffer"], state["step"]
         settings = (rate, group["momentum"], group["dampening"], decay)
         values = (p, grad, buffer, step, *settings)
-        overwrite("momentum_step", (p, buffer, step), values, group["nesterov"], uphill)
+        flags = (group["nesterov"], uphill)
+        return overwrite("momentum_step", (p, buffer, step), values, *flags)

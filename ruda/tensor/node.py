@@ -6,7 +6,7 @@ are wrapped again during backward. Memory is therefore freed by reference count 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ruda.core.errors import GradientError
@@ -133,6 +133,13 @@ def grad_of(leaf: Leaf) -> Any:
     """The gradient of ``leaf``; inside a trace, as the trace sees it."""
     tracer = MODE.get().tracer
     return leaf.grad if tracer is None else tracer.get_grad(leaf)
+
+
+def gradients(tensors: Sequence[Any]) -> list[Any]:
+    """The gradient of each tensor, None where it has none."""
+    if MODE.get().tracer is not None:
+        return [t.grad for t in tensors]
+    return [t.node.grad if t.node.__class__ is Leaf else None for t in tensors]
 
 
 def set_grad(leaf: Leaf, value: Any) -> None:

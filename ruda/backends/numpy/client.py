@@ -141,6 +141,10 @@ class NumpyClient:
         values = [h if s.weak else h.array for h, s in zip(handles, plan.specs, strict=True)]
         write([t.array for t in targets], *values, *plan.attrs)
 
+    def bind_many(self, plans: Sequence[Any]) -> Callable[..., None] | None:
+        """The kernel of all ``plans``, which are of one row, or None where there is none."""
+        return kernels.bind_many(plans)
+
     def base(self, handle: Any) -> Spec:
         """The spec of the array of a base handle."""
         array = handle.array

@@ -7,7 +7,7 @@ the first plan binds it (0.2 s, or 10 ms from the user's cache), always on the t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -64,6 +64,19 @@ def bind(plan: Any) -> Callable[..., Any] | None:
     if not _typed(plan, family.dtypes) or not enabled():
         return None
     found: Callable[..., Any] | None = import_module(f"{__name__}.{family.module}").bind(plan)
+    return found
+
+
+def bind_many(plans: Sequence[Any]) -> Callable[..., None] | None:
+    """The kernel of several plans of one row together, whose sizes count together."""
+    family = _BY_ROW.get(plans[0].op.name)
+    if family is None or family.module != "updates" or not enabled():
+        return None
+    if sum(map(_elements, plans)) < family.least:
+        return None
+    if not all(_typed(plan, family.dtypes) for plan in plans):
+        return None
+    found: Callable[..., None] | None = import_module(f"{__name__}.updates").bind_many(plans)
     return found
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from ruda.backends.numpy.kernels.compiler import Kernel, kernel
 from ruda.backends.numpy.memory import handle_of
-from ruda.backends.numpy.pool import POOL, tiles
+from ruda.backends.numpy.pool import POOL, TILE, tiles
 
 
 @kernel("void(f4[::1], f4[::1], f4[::1], f4[::1], f4[::1])")
@@ -77,31 +77,82 @@ _CONSTANTS = {"adamw_step": _adamw_constants, "momentum_step": _momentum_constan
 
 def bind(plan: Any) -> Callable[..., Any] | None:
     """Operands of one row-major shape. A first step of momentum reads a buffer of zeros."""
-    count = len(plan.out)
-    if not all(s.contiguous for s in plan.specs[: count + 1] if s.shape):
+    many, count = bind_many([plan]), len(plan.out)
+    if many is None:
         return None
-    function, constants = KERNELS[plan.op.name].ready(), _CONSTANTS[plan.op.name]
-    shape, parts, whole = plan.out[0].shape, tiles(plan.out[0].size), count - 1
-
-    def write(outs: Sequence[Any], *values: Any) -> None:
-        p, g, *state = values[:count]
-        if not all(x.flags.c_contiguous for x in (*outs, g)):
-            plan.op.numpy.in_place(outs, *values)
-            return
-        settings = np.array(constants(*values[count:]), np.float32)
-        for target, value in zip(outs, (p, *state), strict=False):
-            if target is not value:
-                np.copyto(target, value)
-        outs[whole][...] = values[count] + 1
-        flat = [x.reshape(-1) for x in (outs[0], g, *outs[1:whole])]
-        POOL.run(lambda i: function(*[x[parts[i]] for x in flat], settings), len(parts))
+    shape, whole = plan.out[0].shape, count - 1
 
     def run(*handles: Any) -> Any:
-        outs = [np.empty(shape, np.float32) for _ in range(whole)]
-        outs.append(np.empty((), plan.out[whole].dtype.numpy))
-        specs = zip(handles, plan.specs, strict=True)
-        write(outs, *[h if s.weak else h.array for h, s in specs], *plan.attrs)
-        return tuple(handle_of(x) for x in outs)
+        outs = [handle_of(np.empty(shape, np.float32)) for _ in range(whole)]
+        outs.append(handle_of(np.empty((), plan.out[whole].dtype.numpy)))
+        many([handles], [outs])
+        return tuple(outs)
+
+    def write(outs: Sequence[Any], *values: Any) -> None:
+        weak = [s.weak for s in plan.specs]
+        pairs = zip(values, weak, strict=False)
+        many([[v if w else handle_of(v) for v, w in pairs]], [[handle_of(x) for x in outs]])
 
     run.in_place = write  # type: ignore[attr-defined]
     return run
+
+
+def bind_many(plans: Sequence[Any]) -> Callable[..., None] | None:
+    """Calls of one row, each with operands of one row-major shape, in tiles of about one size."""
+    if not all(s.contiguous for plan in plans for s in plan.specs[: len(plan.out)] if s.shape):
+        return None
+    op, attrs = plans[0].op, [plan.attrs for plan in plans]
+    function, constants = KERNELS[op.name].ready(), _CONSTANTS[op.name]
+    count, weak = len(plans[0].out), [s.weak for s in plans[0].specs]
+    parts = _shares([plan.out[0].size for plan in plans])
+
+    def run(handles: Sequence[Sequence[Any]], targets: Sequence[Sequence[Any]]) -> None:
+        known: dict[Any, Any] = {}
+        work = []
+        for values, outs, flags in zip(handles, targets, attrs, strict=True):
+            arrays = _overlaid([h.array for h in values[:count]], [h.array for h in outs])
+            step = values[count].array
+            key = (int(step), *values[count + 1 :], *flags)
+            settings = known.get(key)
+            if settings is None:
+                scalars = [v if w else v.array for v, w in zip(values[count:], weak[count:])]
+                settings = known[key] = np.array(constants(*scalars, *flags), np.float32)
+            outs[count - 1].array[...] = key[0] + 1
+            work.append((*arrays, settings))
+
+        def share(number: int) -> None:
+            for i, part in parts[number]:
+                if part is None:
+                    function(*work[i])
+                else:
+                    *arrays, settings = work[i]
+                    function(*[x[part] for x in arrays], settings)
+
+        POOL.run(share, len(parts))
+
+    return run
+
+
+def _overlaid(operands: list[Any], outs: list[Any]) -> list[Any]:
+    """Parameter, gradient and state as flat arrays over the outputs, which hold the old values."""
+    p, g, *state = operands
+    for target, value in zip(outs, (p, *state), strict=False):
+        if target is not value:
+            np.copyto(target, value)
+    first, *rest = outs[:-1]
+    return [x.reshape(-1) for x in (first, g, *rest)]
+
+
+def _shares(sizes: Sequence[int]) -> list[list[tuple[int, slice | None]]]:
+    """Arrays, or slices of them, in shares of about a tile each: (number, slice or None)."""
+    shares: list[list[tuple[int, slice | None]]] = []
+    room = 0
+    for number, size in enumerate(sizes):
+        cuts = tiles(size)
+        for part in cuts:
+            if room <= 0:
+                shares.append([])
+                room = TILE
+            shares[-1].append((number, part if len(cuts) > 1 else None))
+            room -= part.stop - part.start
+    return shares

@@ -28,10 +28,9 @@ inline half narrow_half(float f) {
     if (a >= 65520.0f) return {(u16)(sign | 0x7c00)};
     int e;
     frexpf(a, &e);
-    e = e < -13 ? -13 : e;                        // below that halves have no more bits
-    float ulp = ldexpf(1.0f, e - 11), q = rintf(a / ulp);
-    u32 bits = (u32)(i32)q + (e == -13 && q < 1024 ? 0 : (u32)(e + 13) << 10);
-    return {(u16)(sign | bits)};
+    e = a == 0.0f || e < -13 ? -13 : e;           // below that halves have no more bits
+    float q = rintf(ldexpf(a, 11 - e));
+    return {(u16)(sign | ((u32)(e + 13) << 10) + (u32)q)};
 }
 inline bhalf narrow_bhalf(float f) {
     if (f != f) return {0x7fff};
