@@ -67,6 +67,15 @@ class Driver:
         free, total = runtime.memGetInfo()
         return int(free), int(total)
 
+    def allocate_host(self, nbytes: int) -> tuple[int, int]:
+        """Page-locked memory that the device sees: its address on the host and on the device."""
+        host = int(runtime.hostAlloc(nbytes, runtime.hostAllocMapped | runtime.hostAllocPortable))
+        return host, int(runtime.pointerGetAttributes(host).devicePointer)
+
+    def release_host(self, address: int) -> None:
+        """Give page-locked memory back by its address on the host; waits for the device."""
+        runtime.freeHost(address)
+
     def new_stream(self) -> Any:
         """A stream that does not wait for the legacy default stream; ``ptr`` is its number."""
         return Stream(non_blocking=True)

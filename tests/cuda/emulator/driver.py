@@ -41,6 +41,7 @@ class EmulatedDriver:
         self._kernels: list[tuple[str, Any]] = []
         self._numbers: dict[tuple[str, str], int] = {}
         self._memory: dict[int, tuple[Any, int]] = {}
+        self._pinned: dict[int, Any] = {}
         self._streams = itertools.count(1)
         self._one_at_a_time = threading.Lock()
 
@@ -90,6 +91,17 @@ class EmulatedDriver:
     def memory(self) -> tuple[int, int]:
         """Free and total bytes."""
         return self.total - sum(n for _, n in self._memory.values()), self.total
+
+    def allocate_host(self, nbytes: int) -> tuple[int, int]:
+        """Memory that the host and the emulated device see at one address."""
+        room = ctypes.create_string_buffer(nbytes + _GUARD)
+        start = -(-ctypes.addressof(room) // _GUARD) * _GUARD
+        self._pinned[start] = room
+        return start, start
+
+    def release_host(self, address: int) -> None:
+        """Give it back."""
+        del self._pinned[address]
 
     def new_stream(self) -> Any:
         """A stream by number."""
