@@ -97,14 +97,18 @@ def _spread(
         slots[node.index] = g if before is None else add(before, g)
         return
     edges = node.edges()
-    needs = tuple(e is not None and (useful is None or e in useful) for e in edges)
-    if not any(needs):
+    if useful is None:
+        needs = tuple([e is not None for e in edges])
+    else:
+        needs = tuple([e is not None and e in useful for e in edges])
+    if True not in needs:
         return
-    for edge, spec, need, gx in zip(
-        edges, node.plan.specs, needs, cotangents(node, g, needs, create_graph, walk), strict=True
-    ):
+    found = cotangents(node, g, needs, create_graph, walk)
+    for edge, spec, need, gx in zip(edges, node.plan.specs, needs, found, strict=True):
         if need and gx is not None:
-            _push(pending, edge, fitted(gx, spec))
+            gx = gx if gx.spec is spec else fitted(gx, spec)
+            before = pending.get(edge)
+            pending[edge] = gx if before is None else add(before, gx)
 
 
 def _push(pending: dict[Any, Any], node: Any, g: RudaTensor) -> None:
@@ -113,7 +117,10 @@ def _push(pending: dict[Any, Any], node: Any, g: RudaTensor) -> None:
 
 
 def _hooked(node: Any, g: Any) -> Any:
-    for hook in list(getattr(node, "hooks", None) or ()):
+    hooks = getattr(node, "hooks", None)
+    if not hooks:
+        return g
+    for hook in list(hooks):
         changed = hook(g)
         g = g if changed is None else changed
     return g
@@ -128,20 +135,21 @@ def _edges(node: Any) -> tuple[Any, ...]:
 def _topological(roots: Sequence[Any]) -> list[Any]:
     """All nodes below ``roots``, inputs before users; without recursion, for deep graphs."""
     order: list[Any] = []
-    seen: set[Any] = set()
-    # None stands above the roots, and comes out last.
-    stack: list[Any] = [(None, iter(roots))]
+    entered: set[Any] = set()
+    done: set[Any] = set()
+    stack = list(roots)[::-1]
     while stack:
-        node, rest = stack[-1]
-        for edge in rest:
-            if edge is not None and edge not in seen:
-                seen.add(edge)
-                stack.append((edge, iter(_edges(edge))))
-                break
-        else:
-            stack.pop()
-            order.append(node)
-    return order[:-1]
+        node = stack.pop()
+        if node in entered:
+            # Back at a node when all that it was made from is done; or at a node done before.
+            if node not in done:
+                done.add(node)
+                order.append(node)
+            continue
+        entered.add(node)
+        stack.append(node)
+        stack += [e for e in _edges(node)[::-1] if e is not None and e not in entered]
+    return order
 
 
 def _leading_to(order: Sequence[Any], wanted: set[Any]) -> set[Any]:

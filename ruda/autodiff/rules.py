@@ -9,7 +9,7 @@ a variadic row).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ruda.core.errors import GradientError, VersionError
 from ruda.core.mode import MODE, recording, using
@@ -17,7 +17,11 @@ from ruda.ops.movement import reshape
 from ruda.tensor.node import Leaf, Node, Output
 from ruda.tensor.tensor import RudaTensor, wrap
 
+if TYPE_CHECKING:
+    from ruda.tensor.dispatch import Op
+
 Walk: TypeAlias = Callable[..., None]
+Getter: TypeAlias = Callable[[Node, Any, tuple[bool, ...], bool], Any]
 
 
 def cotangents(node: Node, g: Any, needs: tuple[bool, ...], create_graph: bool, walk: Walk) -> Any:
@@ -29,46 +33,57 @@ def cotangents(node: Node, g: Any, needs: tuple[bool, ...], create_graph: bool, 
             return cotangents(node, g, needs, create_graph, walk)
     if op.vjp is None:
         return _through_body(node, g, needs, create_graph, walk)
-    value = _Values(node, g, needs, create_graph)
+    pulls = op.pulls or _set_pulls(op)
     if op.joint:
-        return op.vjp(*[value[name] for name in op.vjp_names[0]])
+        rule, getters = pulls[0]
+        return rule(*[get(node, g, needs, create_graph) for get in getters])
     return [
-        rule(*[value[name] for name in names]) if need and rule is not None else None
-        for rule, names, need in zip(op.vjp, op.vjp_names, needs, strict=True)
+        rule(*[get(node, g, needs, create_graph) for get in getters])
+        if need and rule is not None
+        else None
+        for (rule, getters), need in zip(pulls, needs, strict=True)
     ]
 
 
-class _Values:
-    """The values that a vjp may name, made when they are asked for."""
+def _set_pulls(op: Op) -> Any:
+    """For each vjp of a row, the functions that get what it names from a node; kept on the row."""
+    rules = (op.vjp,) if op.joint else op.vjp
+    op.pulls = tuple(
+        (rule, tuple(_getter(op, name) for name in names))
+        for rule, names in zip(rules, op.vjp_names, strict=True)
+    )
+    return op.pulls
 
-    __slots__ = ("create_graph", "g", "needs", "node")
 
-    def __init__(self, node: Node, g: Any, needs: tuple[bool, ...], create_graph: bool) -> None:
-        self.node = node
-        self.g = g
-        self.needs = needs
-        self.create_graph = create_graph
+def _getter(op: Op, name: str) -> Getter:
+    """From (node, g, needs, create_graph) to the value that a vjp names."""
+    if name == "g":
+        return lambda node, g, needs, create_graph: g
+    if name in op.args:
+        i = op.args.index(name)
+        return lambda node, g, needs, create_graph: saved_input(node, i, create_graph)
+    if name == "out" or name in op.outs:
+        return lambda node, g, needs, create_graph: saved_output(node, name, create_graph)
+    if name in op.attrs:
+        place = op.attrs.index(name)
+        return lambda node, g, needs, create_graph: node.plan.attrs[place]
+    if name == "xs":
+        return lambda node, g, needs, create_graph: [
+            saved_input(node, i, create_graph) for i in range(len(node.plan.specs))
+        ]
+    return _plain_getter(op, name)
 
-    def __getitem__(self, name: str) -> Any:
-        node = self.node
-        plan, op = node.plan, node.plan.op
-        if name == "g":
-            return self.g
-        if name in op.args:
-            return saved_input(node, op.args.index(name), self.create_graph)
-        if name == "out" or name in op.outs:
-            return saved_output(node, name, self.create_graph)
-        if name in op.attrs:
-            return plan.attrs[op.attrs.index(name)]
-        if name == "needs":
-            return self.needs
-        if name == "specs":
-            return plan.specs
-        if name == "xs":
-            return [saved_input(node, i, self.create_graph) for i in range(len(plan.specs))]
-        if name == "out_spec":
-            return plan.out
-        return plan.specs[op.args.index(name.removesuffix("_spec"))]
+
+def _plain_getter(op: Op, name: str) -> Getter:
+    """As ``_getter``, for what the plan or the walk knows."""
+    if name == "needs":
+        return lambda node, g, needs, create_graph: needs
+    if name == "specs":
+        return lambda node, g, needs, create_graph: node.plan.specs
+    if name == "out_spec":
+        return lambda node, g, needs, create_graph: node.plan.out
+    i = op.args.index(name.removesuffix("_spec"))
+    return lambda node, g, needs, create_graph: node.plan.specs[i]
 
 
 def saved_input(node: Node, i: int, create_graph: bool) -> Any:
@@ -77,9 +92,9 @@ def saved_input(node: Node, i: int, create_graph: bool) -> Any:
     handle, version = node.saved(i)
     if spec.weak and not hasattr(handle, "version"):
         return handle
-    _check_version(
-        node, handle, version, f"input {node.plan.op.args[min(i, len(node.plan.op.args) - 1)]!r}"
-    )
+    if handle.version != version:
+        args = node.plan.op.args
+        raise _moved(node, handle, version, f"input {args[min(i, len(args) - 1)]!r}")
     return wrap(spec, handle, node.edges()[i] if create_graph else None)
 
 
@@ -91,16 +106,16 @@ def saved_output(node: Node, name: str, create_graph: bool) -> RudaTensor:
         i = node.plan.op.outs.index(name)
         handle, version, spec = handle[i], version[i], spec[i]
         origin = Output(node, i)
-    _check_version(node, handle, version, "output")
+    if handle.version != version:
+        raise _moved(node, handle, version, "output")
     return wrap(spec, handle, origin if create_graph else None)
 
 
-def _check_version(node: Node, handle: Any, version: Any, what: str) -> None:
-    if handle.version != version:
-        message = f"the {what} saved for its backward was changed in place afterwards"
-        changes = f"{handle.version - version} change(s) since"
-        hint = "changing a copy, or changing it before it is used"
-        raise VersionError(node.plan.op.name, message, changes, hint=hint)
+def _moved(node: Node, handle: Any, version: Any, what: str) -> VersionError:
+    message = f"the {what} saved for its backward was changed in place afterwards"
+    changes = f"{handle.version - version} change(s) since"
+    hint = "changing a copy, or changing it before it is used"
+    return VersionError(node.plan.op.name, message, changes, hint=hint)
 
 
 def _through_body(

@@ -39,6 +39,12 @@ class Client(Protocol):
         """Why no plan of ``op`` runs here, or None."""
         ...
 
+    def lack(
+        self, op: str, strategy: str, specs: tuple[Spec, ...], attrs: tuple[Any, ...]
+    ) -> str | None:
+        """Why ``strategy`` of an operator with strategies cannot run ``specs`` here, or None."""
+        ...
+
     def bind(self, plan: Any) -> Callable[..., Any]:
         """A function from input handles to the output handle (or handles)."""
         ...

@@ -8,7 +8,7 @@ from typing import Any
 from ruda.ops.arith import sqrt
 from ruda.ops.create import full
 from ruda.optim.base import Group, Optimizer, State, counter, zeros_beside
-from ruda.optim.composed import Composed, averaged, fit, call_of_row
+from ruda.optim.composed import Composed, averaged, call_of_row, fit
 from ruda.tensor.batches import Overwrite
 from ruda.tensor.tensor import RudaTensor
 

@@ -115,6 +115,8 @@ class Op:
     def _set_vjp(self, vjp: Any) -> None:
         """Read off the parameter names of the vjps what the tape has to keep."""
         self.vjp = vjp
+        # Made by the first backward: what gets the values that each vjp names.
+        self.pulls: Any = None
         rules = vjp if isinstance(vjp, tuple) else (vjp,) if vjp else ()
         self.joint = vjp is not None and not isinstance(vjp, tuple)
         self.vjp_names = tuple(_parameters(rule) for rule in rules)

@@ -58,12 +58,8 @@ def record(plan: Plan, handles: Sequence[Any], nodes: Sequence[Any], result: Any
         node.x = tuple(nodes)
         node.sx = tuple(h if k else None for h, k in zip(handles, keeps, strict=True))
         node.vx = tuple(getattr(h, "version", None) for h in handles)
-    else:
-        for i, edge in enumerate(nodes):
-            setattr(node, "xyz"[i], edge)
-            if keeps[i]:
-                setattr(node, ("sx", "sy", "sz")[i], handles[i])
-                setattr(node, ("vx", "vy", "vz")[i], getattr(handles[i], "version", None))
+    elif nodes:
+        _save_few(node, handles, nodes, keeps)
     if op.keeps_out and op.outs:
         node.out = tuple(h if k else None for h, k in zip(result, op.kept_outs, strict=True))
         node.vout = tuple(h.version for h in result)
@@ -71,6 +67,26 @@ def record(plan: Plan, handles: Sequence[Any], nodes: Sequence[Any], result: Any
         node.out = result
         node.vout = result.version
     return node
+
+
+def _save_few(node: Node, handles: Sequence[Any], nodes: Sequence[Any], keeps: list[bool]) -> None:
+    """Edges and saved values of up to three inputs."""
+    node.x = nodes[0]
+    if keeps[0]:
+        node.sx = handles[0]
+        node.vx = getattr(handles[0], "version", None)
+    if len(nodes) == 1:
+        return
+    node.y = nodes[1]
+    if keeps[1]:
+        node.sy = handles[1]
+        node.vy = getattr(handles[1], "version", None)
+    if len(nodes) == 2:
+        return
+    node.z = nodes[2]
+    if keeps[2]:
+        node.sz = handles[2]
+        node.vz = getattr(handles[2], "version", None)
 
 
 def _kept(op: Op, tracked: tuple[bool, ...]) -> list[bool]:

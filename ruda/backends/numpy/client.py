@@ -33,6 +33,12 @@ warnings.filterwarnings("ignore", category=RuntimeWarning, module=r"ruda\.")
 # Unlike np.copyto, which runs a line of Python first.
 _store = np.ndarray.__setitem__
 _ELEMENTWISE = ("unary", "binary", "ternary")
+_LACKING = {
+    ("attention", "vendor"): "cuDNN runs on CUDA devices alone",
+    ("attention", "flash"): "tensor cores are what CUDA devices have",
+    ("attention", "flash_unit"): "it is a kernel of CUDA devices",
+    ("conv", "vendor"): "no vendor library computes convolutions on the CPU",
+}
 # From here on an operator may run out of memory, and says so itself.
 _HUGE = 1 << 28
 
@@ -56,6 +62,12 @@ class NumpyClient:
     def obstacle(self, op: Any) -> str | None:
         """Every row runs: a reference or a body is what makes a row complete."""
         return None
+
+    def lack(
+        self, op: str, strategy: str, specs: tuple[Spec, ...], attrs: tuple[Any, ...]
+    ) -> str | None:
+        """Why ``strategy`` of ``op`` cannot run here, or None."""
+        return _LACKING.get((op, strategy))
 
     def bind(self, plan: Any) -> Callable[..., Any]:
         """The function from input handles to output handles for one plan."""
@@ -143,7 +155,17 @@ class NumpyClient:
 
     def bind_many(self, plans: Sequence[Any]) -> Callable[..., None] | None:
         """The kernel of all ``plans``, which are of one row, or None where there is none."""
-        return kernels.bind_many(plans)
+        many = kernels.bind_many(plans)
+        if many is None:
+            return None
+
+        def run(handles: Sequence[Any], targets: Sequence[Any]) -> None:
+            for plan, written in zip(plans, targets, strict=True):
+                for target, spec in zip(written, plan.out, strict=True):
+                    _check_writeable(target.array, spec)
+            many(handles, targets)
+
+        return run
 
     def base(self, handle: Any) -> Spec:
         """The spec of the array of a base handle."""

@@ -16,8 +16,9 @@ import numpy as np
 from ruda.backends.numpy.kernels import enabled
 from ruda.backends.numpy.pool import BLAS, POOL
 
-# Multiplications of one part: 0.1 ms of one core; and those for which BLAS would start threads.
-_PART, _THREADED = 1 << 22, 1 << 18
+# Multiplications of one part: 0.2 ms of one core, for a thread wakes in 0.1; and those for which
+# BLAS would start threads.
+_PART, _THREADED = 1 << 23, 1 << 18
 # Multiplications from which BLAS alone is quicker: row P1 took 21.5 ms on the pool, 17.6 so.
 _LARGEST = 1 << 30
 _MOST = 4

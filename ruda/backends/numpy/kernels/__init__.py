@@ -63,8 +63,12 @@ def bind(plan: Any) -> Callable[..., Any] | None:
         return None
     if not _typed(plan, family.dtypes) or not enabled():
         return None
-    found: Callable[..., Any] | None = import_module(f"{__name__}.{family.module}").bind(plan)
-    return found
+    return _loaded(family.module, "bind")(plan)
+
+
+def _loaded(module: str, name: str) -> Callable[..., Any]:
+    """A function of a file of kernels, which is imported now."""
+    return getattr(import_module(f"{__name__}.{module}"), name)  # type: ignore[no-any-return]
 
 
 def bind_many(plans: Sequence[Any]) -> Callable[..., None] | None:
@@ -76,8 +80,7 @@ def bind_many(plans: Sequence[Any]) -> Callable[..., None] | None:
         return None
     if not all(_typed(plan, family.dtypes) for plan in plans):
         return None
-    found: Callable[..., None] | None = import_module(f"{__name__}.updates").bind_many(plans)
-    return found
+    return _loaded(family.module, "bind_many")(plans)
 
 
 def _elements(plan: Any) -> int:

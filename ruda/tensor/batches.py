@@ -1,0 +1,106 @@
+"""Many calls of one row that differ in their tensors alone, made ready once and run as one.
+
+The row keeps its meaning, a call at a time; how many launches a batch takes is up to the client.
+An optimizer step is what this is for: from step to step only the gradients are other tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from ruda.core.mode import MODE
+from ruda.tensor.dispatch import Op
+from ruda.tensor.launch import operands_of
+from ruda.tensor.mutation import update_all
+from ruda.tensor.tensor import RudaTensor
+
+
+class Overwrite(NamedTuple):
+    """A call of ``op`` whose outputs overwrite ``targets``, which may be among its operands."""
+
+    op: Op
+    targets: Sequence[RudaTensor]
+    values: Sequence[Any]
+    attrs: tuple[Any, ...] = ()
+
+    def run(self) -> None:
+        """Make this call alone, traced or recorded if need be."""
+        update_all(self.targets, self.op, self.values, self.attrs)
+
+
+class Batch:
+    """Calls of one row on one device, off the tape, ready for other tensors at one operand's place.
+
+    All scalars among the operands stay what they were; tensors are looked at again in each run.
+    """
+
+    __slots__ = ("calls", "holes", "place", "run_all", "templates")
+
+    def __init__(self, calls: Sequence[Overwrite], plans: Sequence[Any], place: int) -> None:
+        self.calls = calls
+        self.place = place
+        self.holes = [plan.specs[place] for plan in plans]
+        self.templates = [
+            [(v, None) if v.__class__ is RudaTensor else (None, v) for v in call.values]
+            for call in calls
+        ]
+        self.run_all = _bound(plans)
+
+    def fits(self, values: Sequence[RudaTensor]) -> bool:
+        """Whether ``values`` have the specs that the plans were made for, and it may run now."""
+        met = zip(values, self.holes, strict=True)
+        return _is_plain() and all(v.spec is spec for v, spec in met)
+
+    def run(self, values: Sequence[RudaTensor]) -> None:
+        """All calls, with ``values`` for the operands at the place."""
+        place, handles = self.place, []
+        for template, value in zip(self.templates, values, strict=True):
+            operands = [v if t is None else t.handle for t, v in template]
+            operands[place] = value.handle
+            handles.append(operands)
+        targets = [[t.handle for t in call.targets] for call in self.calls]
+        self.run_all(handles, targets)
+        for group in targets:
+            for handle in group:
+                (handle.root or handle).version += 1
+
+
+def batch_of(calls: Sequence[Overwrite], place: int) -> Batch | None:
+    """A batch of ``calls``, or None where they are to be made one by one.
+
+    That is under a tracer, a recorder or the tape, and where an output is no overwrite of its
+    target as it is. Raises what planning the calls raises.
+    """
+    if not _is_plain():
+        return None
+    plans = []
+    for op, targets, values, attrs in calls:
+        operands = operands_of(op, values, targets[0].spec.client)
+        if None in operands:
+            return None
+        plan = op.lookup(tuple([spec for spec, _, _ in operands]), attrs)
+        if any(t.spec is not out for t, out in zip(targets, plan.out, strict=True)):
+            return None
+        plans.append(plan)
+    return Batch(calls, plans, place)
+
+
+def _is_plain() -> bool:
+    mode = MODE.get()
+    return not mode.grad and mode.tracer is None and mode.recorder is None
+
+
+def _bound(plans: Sequence[Any]) -> Callable[[Sequence[Any], Sequence[Any]], None]:
+    """The client's function of all plans, or its function of each in turn."""
+    client = plans[0].specs[0].client
+    bind = getattr(client, "bind_many", None)
+    found: Callable[..., None] | None = None if bind is None else bind(plans)
+    if found is not None:
+        return found
+
+    def in_turn(handles: Sequence[Any], targets: Sequence[Any]) -> None:
+        for plan, operands, written in zip(plans, handles, targets, strict=True):
+            client.update_all(plan, operands, written)
+
+    return in_turn
