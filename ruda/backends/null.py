@@ -42,6 +42,12 @@ class NullClient:
         """What depends on values cannot be planned alone."""
         return "the null device has no values" if op.kind == "dynamic" else None
 
+    def lack(
+        self, op: str, strategy: str, specs: tuple[Spec, ...], attrs: tuple[Any, ...]
+    ) -> str | None:
+        """There are no kernels to choose from."""
+        return None if strategy in ("auto", "composite") else "the null device has no kernels"
+
     def bind(self, plan: Any) -> Callable[..., Any]:
         """A function that makes handles for the outputs of ``plan``."""
         if plan.out is None:

@@ -35,11 +35,6 @@ from ruda.tensor.operands import as_scalar
 from ruda.tensor.tensor import RudaTensor
 
 STRATEGIES = ("auto", "composite", "vendor", "flash", "flash_unit")
-_REASONS = {
-    "vendor": "cuDNN is not bound yet, and runs on CUDA devices alone",
-    "flash": "there is no tensor-core kernel yet",
-    "flash_unit": "there is no kernel without tensor cores yet",
-}
 
 
 class AttentionArgumentError(AttentionSetupError, ArgumentError):
@@ -83,17 +78,17 @@ def _check_dtypes(name: str, q: Spec, k: Spec, v: Spec, mask: Spec, bias: Spec) 
         raise AttentionDTypeError(name, "bias differs", bias.dtype, q.dtype, hint)
 
 
-def _check_strategy(q: Spec, strategy: str) -> None:
-    device = q.client.device
-    if strategy in _REASONS:
-        got, hint = f"{device}", 'strategy="auto"'
-        what = f'strategy="{strategy}" cannot run: {_REASONS[strategy]}'
-        raise StrategyError("attention", what, got, hint=hint)
+def _check_strategy(specs: Specs, attrs: Any) -> None:
+    strategy, client = attrs[-1], specs[0].client
+    reason = client.lack("attention", strategy, specs, attrs)
+    if reason is not None:
+        what = f'strategy="{strategy}" cannot run: {reason}'
+        raise StrategyError("attention", what, str(client.device), hint='strategy="auto"')
 
 
 def _shape(op: Any, specs: Specs, *attrs: Any) -> Any:
     scores = _check_shapes(*specs[:5])
-    _check_strategy(specs[0], attrs[-1])
+    _check_strategy(specs, attrs)
     return (*scores[:3], specs[2].shape[3]), scores[:3]
 
 
@@ -287,6 +282,9 @@ def explain_attention(
     *,
     mask: RudaTensor | None = None,
     bias: RudaTensor | None = None,
+    is_causal: bool = False,
+    softcap: float | None = None,
+    window: tuple[int | None, int | None] | None = None,
     strategy: str = "auto",
 ) -> Explanation:
     """Which strategy ``attention`` of these operands runs, and what each other one lacks.
@@ -298,11 +296,17 @@ def explain_attention(
     >>> explain_attention(x, x, x).chosen
     'reference'
     """
-    _checked((q, k, v, mask, bias), (strategy,))
-    kind = q.device.kind
-    found: dict[str, bool | str] = {name: _REASONS.get(name, True) for name in STRATEGIES[1:]}
+    attrs = (is_causal, 1.0, softcap, _pair(window))
+    operands = (q, k, v, mask, bias)
+    _checked(operands, (*attrs, strategy))
+    specs = tuple(absent_spec(q.client) if x is None else x.spec for x in operands)
+    found: dict[str, bool | str] = {
+        name: q.client.lack("attention", name, specs, (*attrs, name)) or True
+        for name in STRATEGIES[1:]
+    }
     if strategy == "auto":
-        strategy = "reference" if kind == "cpu" else "composite"
+        best = "vendor" if found["vendor"] is True else "composite"
+        strategy = "reference" if q.device.kind == "cpu" else best
     return Explanation(strategy, found)
 
 

@@ -286,6 +286,10 @@ def explain_conv(input: RudaTensor, weight: RudaTensor, *, layout: str = "nchw")
     'implicit_gemm'
     """
     _check_choice("explain_conv", "layout", layout, rows.LAYOUTS)
-    obstacles = rows.obstacles(input.client)
-    strategies = {name: obstacles.get(name, True) for name in rows.STRATEGIES[:-1]}
-    return Explanation(chosen("auto", layout, weight.shape[1] == 1), strategies)
+    specs, lack = (input.spec, weight.spec), input.client.lack
+    found: dict[str, bool | str] = {
+        name: lack("conv", name, specs, ()) or True for name in rows.STRATEGIES[:-1]
+    }
+    if input.device.kind == "cuda" and found["vendor"] is True:
+        return Explanation("vendor", found)
+    return Explanation(chosen("auto", layout, weight.shape[1] == 1), found)

@@ -36,14 +36,6 @@ class ConvStrategyError(ConvSetupError, StrategyError):
     """A requested strategy that cannot run on the device."""
 
 
-def obstacles(client: Any) -> dict[str, str]:
-    """The strategies that cannot run on a device, with the reason."""
-    if client.device.kind == "cpu":
-        return {"vendor": "no vendor library computes convolutions on the CPU"}
-    lacking = "there is no kernel for it on this device yet"
-    return dict.fromkeys(("vendor", "direct", "implicit_gemm"), lacking)
-
-
 def first(shape: Shape, layout: str) -> Shape:
     """A shape in ``layout`` with its channels first."""
     return shape if layout == "nchw" else (shape[0], shape[-1], *shape[1:-1])
@@ -82,7 +74,7 @@ def _window_shape(
     strategy: str,
 ) -> Shape:
     """The shape of the output, in ``layout`` as ``x`` and ``w``."""
-    reason = obstacles(specs[0].client).get(strategy)
+    reason = specs[0].client.lack("conv", strategy, specs, ())
     if reason is not None:
         raise ConvStrategyError(op.name, reason, repr(strategy), hint='strategy="auto"')
     if len(x) != len(w) or not 3 <= len(x) <= 5:

@@ -27,9 +27,9 @@ def explain(operator: str, /, *operands: Any, **options: Any) -> Explanation:
     >>> print(explain("attention", x, x, x))
     chosen: reference
     composite: can run
-    vendor: cuDNN is not bound yet, and runs on CUDA devices alone
-    flash: there is no tensor-core kernel yet
-    flash_unit: there is no kernel without tensor cores yet
+    vendor: cuDNN runs on CUDA devices alone
+    flash: tensor cores are what CUDA devices have
+    flash_unit: it is a kernel of CUDA devices
     """
     found = _EXPLAINERS.get(operator)
     if found is None:

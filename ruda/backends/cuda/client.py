@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ruda.backends.cuda.kernels import KERNELS
+from ruda.backends.cuda.kernels import KERNELS, LACKS
 from ruda.backends.cuda.memory import Handle, Pool, ViewHandle, allocate
 from ruda.backends.cuda.prim import map as maps
 from ruda.backends.cuda.prim import reduce
@@ -56,6 +56,12 @@ class CudaClient:
         named = op.name in KERNELS
         known = mapped or moved or named or op.body is not None
         return None if known else f"has no kernel on {self.device} yet"
+
+    def lack(
+        self, op: str, strategy: str, specs: tuple[Spec, ...], attrs: tuple[Any, ...]
+    ) -> str | None:
+        """Why ``strategy`` of ``op`` cannot run here, or None."""
+        return LACKS[op](self, strategy, specs, attrs)
 
     def bind(self, plan: Any) -> Callable[..., Any]:
         """The function from input handles to output handles for one plan."""

@@ -10,12 +10,17 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from ruda.backends.cuda.blas import gemm
+from ruda.backends.cuda.dnn import attention, conv
 from ruda.backends.cuda.prim import regions
 
 Bind: TypeAlias = Callable[[Any, Any], Callable[..., Any] | None]
 
 MODULES = (
+    attention,
+    conv,
     gemm,
     regions,
 )
 KERNELS: Mapping[str, Bind] = {name: bind for m in MODULES for name, bind in m.KERNELS.items()}
+# Of the operators with strategies, why one cannot run.
+LACKS = {"attention": attention.lack, "conv": conv.lack}

@@ -1,0 +1,1 @@
+"""Rows that cuDNN computes: the strategy ``vendor`` of attention and convolution."""

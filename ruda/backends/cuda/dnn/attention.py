@@ -1,0 +1,153 @@
+"""Attention by cuDNN: half types, any head grouping, causal and windowed; the fused kernels of
+the strategy ``vendor``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ruda.backends.cuda.dnn.graph import Graph, Unsupported, missing
+from ruda.backends.cuda.memory import allocate
+from ruda.core.dtypes import float32
+from ruda.core.errors import StrategyError
+from ruda.core.spec import Spec, is_absent, spec_of
+from ruda.tensor.determinism import is_deterministic
+
+_DEEPEST = 256
+_OWN = {
+    "flash": "there is no tensor-core kernel yet",
+    "flash_unit": "there is no kernel without tensor cores yet",
+}
+ORDERED_PRICES = {"attention_backward": "cuDNN's deterministic kernel: up to half as fast again"}
+
+
+def lack(client: Any, strategy: str, specs: tuple[Spec, ...], attrs: tuple[Any, ...]) -> str | None:
+    """Why ``strategy`` cannot compute attention of q, k, v, mask and bias here, or None."""
+    if strategy in _OWN:
+        return _OWN[strategy]
+    if strategy != "vendor":
+        return None
+    return missing() or _refused(specs, attrs)
+
+
+def _refused(specs: tuple[Spec, ...], attrs: tuple[Any, ...]) -> str | None:
+    q, k, v, mask, bias, *random = specs
+    is_causal, _, softcap, window, _ = attrs
+    depths = (q.shape[-1], v.shape[-1])
+    reasons = {
+        "cuDNN takes float16 and bfloat16": q.dtype.is_half,
+        "cuDNN takes depths that 8 divides, up to 256": all(
+            d % 8 == 0 and 0 < d <= _DEEPEST for d in depths
+        ),
+        "its masks are causal or windows": is_absent(mask),
+        "no bias is bound to it": is_absent(bias),
+        "no softcap is bound to it": softcap is None,
+        "its dropout draws other numbers than ruda": not random or is_absent(random[0]),
+        "every query must see a key": not is_causal or q.shape[2] <= k.shape[2],
+        "its windows look back alone": window is None or _looks_back(is_causal, window),
+        "there is nothing to attend to": min(q.size, k.size, v.size) > 0,
+        "the last axis must be dense": all(_dense_rows(s) for s in (q, k, v)),
+    }
+    return next((reason for reason, holds in reasons.items() if not holds), None)
+
+
+def _looks_back(is_causal: bool, window: Any) -> bool:
+    left, right = window
+    return left is not None and left >= 0 and (right == 0 or (right is None and is_causal))
+
+
+def _dense_rows(spec: Spec) -> bool:
+    """Whether rows are dense and start on 16 bytes, which cuDNN's kernels load."""
+    step = 16 // spec.dtype.itemsize
+    outer = zip(spec.shape[:-1], spec.strides[:-1], strict=True)
+    return spec.strides[-1] == 1 and all(n == 1 or (s > 0 and s % step == 0) for n, s in outer)
+
+
+def _masking(library: Any, q: Spec, k: Spec, attrs: tuple[Any, ...]) -> dict[str, Any]:
+    is_causal, scale, _, window, _ = attrs
+    settings: dict[str, Any] = {"attn_scale": scale}
+    if not is_causal and window is None:
+        return settings
+    aligned = library.diagonal_alignment
+    same = q.shape[2] == k.shape[2]
+    settings["diagonal_alignment"] = aligned.TOP_LEFT if same else aligned.BOTTOM_RIGHT
+    settings["diagonal_band_right_bound"] = 0
+    if window is not None:
+        # cuDNN counts the query's own place.
+        settings["diagonal_band_left_bound"] = window[0] + 1
+    return settings
+
+
+def _wanted(client: Any, plan: Any, specs: tuple[Spec, ...]) -> bool:
+    """Whether cuDNN shall run: it was asked for and can, or ``auto`` finds that it can."""
+    strategy = plan.attrs[-1]
+    if strategy not in ("auto", "vendor"):
+        return False
+    return lack(client, "vendor", specs, plan.attrs) is None
+
+
+def forward(client: Any, plan: Any) -> Callable[..., Any] | None:
+    """The function from q, k, v to the result and the log-sum-exp of the scores."""
+    q, k, v = plan.specs[:3]
+    out, lse = plan.out
+    if not _wanted(client, plan, plan.specs):
+        return None
+    g = Graph(client, q.dtype)
+    operands = [g.operand(s.shape, s.strides, s.dtype) for s in (q, k, v)]
+    masking = _masking(g.cudnn, q, k, plan.attrs)
+    result, stats = g.graph.sdpa(*operands, is_inference=False, **masking)
+    g.result(result, out.shape, out.strides, out.dtype)
+    g.result(stats, (*lse.shape, 1), (*lse.strides, 1), float32)
+    run = _built(g, plan)
+    if run is None:
+        return None
+
+    def launch(hq: Any, hk: Any, hv: Any, *_: Any) -> Any:
+        h, level = allocate(client.pool, out), allocate(client.pool, lse)
+        run(hq.address, hk.address, hv.address, h.address, level.address)
+        return h, level
+
+    return launch
+
+
+def backward(client: Any, plan: Any) -> Callable[..., Any] | None:
+    """The function from the gradient and the forward's operands to dq, dk, dv."""
+    dy, dlse, q, k, v, out, lse, mask, bias, *random = plan.specs
+    known = (q, k, v, mask, bias, *random)
+    usable = is_absent(dlse) and not is_absent(dy) and _dense_rows(dy) and _dense_rows(out)
+    if not usable or not _wanted(client, plan, known):
+        return None
+    g = Graph(client, q.dtype)
+    operands = [g.operand(s.shape, s.strides, s.dtype) for s in (q, k, v, out, dy)]
+    stats = g.operand((*lse.shape, 1), (*lse.strides, 1), float32)
+    masking = _masking(g.cudnn, q, k, plan.attrs)
+    ordered = {"use_deterministic_algorithm": is_deterministic()}
+    grads = g.graph.sdpa_backward(*operands, stats, **masking, **ordered)
+    for grad, spec in zip(grads, plan.out[:3], strict=True):
+        g.result(grad, spec.shape, spec.strides, spec.dtype)
+    run = _built(g, plan)
+    if run is None:
+        return None
+    none = spec_of(client, plan.out[3].shape, plan.out[3].dtype)
+
+    def launch(hdy: Any, _: Any, hq: Any, hk: Any, hv: Any, ho: Any, level: Any, *__: Any) -> Any:
+        made = [allocate(client.pool, s) for s in plan.out[:3]]
+        given = (hq, hk, hv, ho, hdy, level, *made)
+        run(*(h.address for h in given))
+        return (*made, allocate(client.pool, none))
+
+    return launch
+
+
+def _built(g: Graph, plan: Any) -> Callable[..., None] | None:
+    """The graph ready to run; None where ``auto`` may go on to another strategy."""
+    try:
+        return g.ready()
+    except Unsupported as error:
+        if plan.attrs[-1] == "auto":
+            return None
+        raise StrategyError(plan.op.name, f"cuDNN refuses: {error}", plan.specs[0]) from error
+
+
+KERNELS = {"attention": forward, "attention_backward": backward}

@@ -1,0 +1,109 @@
+"""cuDNN graphs through its frontend: one per plan, built when the plan is bound."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ruda.backends.cuda.memory import allocate
+from ruda.core.dtypes import DType, uint8
+from ruda.core.shapes import Shape
+from ruda.core.spec import spec_of
+
+_NAMES = {
+    "float32": "FLOAT",
+    "float64": "DOUBLE",
+    "float16": "HALF",
+    "bfloat16": "BFLOAT16",
+}
+
+
+class Unsupported(Exception):
+    """cuDNN has no plan for a graph; the text is its reason."""
+
+
+@functools.cache
+def missing() -> str | None:
+    """Why cuDNN cannot be used at all, or None."""
+    if importlib.util.find_spec("cudnn") is None:
+        return "cuDNN's frontend is not installed (pip install ruda[cudnn])"
+    return None
+
+
+@functools.cache
+def _handle(device: int) -> Any:
+    import cudnn
+
+    return cudnn.create_handle()
+
+
+class Graph:
+    """A graph under construction and then ready to run: operands and results in one numbering."""
+
+    def __init__(self, client: Any, dtype: DType, tensor_cores: bool = True) -> None:
+        import cudnn
+
+        self.cudnn, self.client = cudnn, client
+        self.tensor_cores = tensor_cores
+        self.kinds = cudnn.data_type
+        self.handle = _handle(client.device.index)
+        wide = self.kinds.DOUBLE if dtype.name == "float64" else self.kinds.FLOAT
+        self.graph = cudnn.pygraph(
+            io_data_type=self.kind(dtype),
+            intermediate_data_type=wide,
+            compute_data_type=wide,
+            handle=self.handle,
+        )
+        self.count = 0
+
+    def kind(self, dtype: DType) -> Any:
+        """What cuDNN calls ``dtype``."""
+        return getattr(self.kinds, _NAMES[dtype.name])
+
+    def operand(self, shape: Sequence[int], strides: Sequence[int], dtype: DType) -> Any:
+        """The next operand, with strides in elements."""
+        self.count += 1
+        kind = self.kind(dtype)
+        return self.graph.tensor(
+            dim=list(shape), stride=list(strides), data_type=kind, uid=self.count
+        )
+
+    def result(self, tensor: Any, shape: Sequence[int], strides: Shape, dtype: DType) -> None:
+        """Make ``tensor`` the next result, laid out as told."""
+        self.count += 1
+        tensor.set_output(True).set_dim(list(shape)).set_stride(list(strides))
+        tensor.set_data_type(self.kind(dtype)).set_uid(self.count)
+
+    def ready(self) -> Callable[..., None]:
+        """Have cuDNN choose its kernels; the function that runs them on one address per number.
+
+        Raises ``Unsupported``.
+        """
+        modes = self.cudnn.heur_mode
+        try:
+            self.graph.validate()
+            self.graph.build_operation_graph()
+            self.graph.create_execution_plans([modes.A, modes.FALLBACK])
+            if not self.tensor_cores:
+                notes = self.cudnn.numerical_note
+                self.graph.deselect_numeric_notes([notes.TENSOR_CORE, notes.DOWN_CONVERT_INPUTS])
+            self.graph.check_support()
+            self.graph.build_plans()
+        except (self.cudnn.cudnnGraphNotSupportedError, RuntimeError) as error:
+            raise Unsupported(str(error).strip().splitlines()[-1]) from error
+        return self._runner()
+
+    def _runner(self) -> Callable[..., None]:
+        client, handle, numbers = self.client, self.handle, range(1, self.count + 1)
+        execute, set_stream, now = self.graph.execute, self.cudnn.set_stream, client.now
+        room = spec_of(client, (max(self.graph.get_workspace_size(), 1),), uint8)
+
+        def run(*addresses: int) -> None:
+            set_stream(handle, now.stream)
+            # Freed when this returns; the next one who gets it is behind in the same stream.
+            workspace = allocate(client.pool, room)
+            execute(dict(zip(numbers, addresses, strict=True)), workspace.address, handle)
+
+        return run
