@@ -41,7 +41,7 @@ def layout_of(operands: tuple[Spec, ...], out: Spec) -> Layout:
         forms = ["strided" if form == "dense" else form for form in forms]
     kept = [strides for strides, form in zip(shown, forms, strict=True) if form == "strided"]
     # The order of a row-major output joins with everything; a strided one has its own say.
-    sizes, collapsed = _collapsed(shape, [*kept, out.strides] if scatters else kept)
+    sizes, collapsed = collapsed(shape, [*kept, out.strides] if scatters else kept)
     found = iter(collapsed)
     strides = tuple(next(found) if form == "strided" else () for form in forms)
     return Layout(sizes, tuple(forms), strides, next(found) if scatters else None)
@@ -62,7 +62,7 @@ def _form(spec: Spec, strides: Shape, out: Shape) -> str:
     return "dense" if spec.contiguous and spec.shape == out else "strided"
 
 
-def _collapsed(out: Shape, strides: list[Shape]) -> tuple[Shape, list[Shape]]:
+def collapsed(out: Shape, strides: list[Shape]) -> tuple[Shape, list[Shape]]:
     """Neighbouring axes joined wherever every operand steps evenly over both."""
     sizes: list[int] = []
     steps: list[list[int]] = [[] for _ in strides]
