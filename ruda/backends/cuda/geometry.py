@@ -41,8 +41,8 @@ def layout_of(operands: tuple[Spec, ...], out: Spec) -> Layout:
         forms = ["strided" if form == "dense" else form for form in forms]
     kept = [strides for strides, form in zip(shown, forms, strict=True) if form == "strided"]
     # The order of a row-major output joins with everything; a strided one has its own say.
-    sizes, collapsed = collapsed(shape, [*kept, out.strides] if scatters else kept)
-    found = iter(collapsed)
+    sizes, joined = collapsed(shape, [*kept, out.strides] if scatters else kept)
+    found = iter(joined)
     strides = tuple(next(found) if form == "strided" else () for form in forms)
     return Layout(sizes, tuple(forms), strides, next(found) if scatters else None)
 
