@@ -11,15 +11,19 @@ from typing import Any, TypeAlias
 
 from ruda.backends.cuda.blas import gemm
 from ruda.backends.cuda.dnn import attention, conv
-from ruda.backends.cuda.prim import regions
+from ruda.backends.cuda.prim import categorical, dropout, random, regions, scan
 
 Bind: TypeAlias = Callable[[Any, Any], Callable[..., Any] | None]
 
 MODULES = (
     attention,
+    categorical,
     conv,
+    dropout,
     gemm,
+    random,
     regions,
+    scan,
 )
 KERNELS: Mapping[str, Bind] = {name: bind for m in MODULES for name, bind in m.KERNELS.items()}
 # Of the operators with strategies, why one cannot run.
