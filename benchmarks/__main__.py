@@ -9,9 +9,10 @@ import os
 import pkgutil
 import platform
 from pathlib import Path
+from typing import Any
 
 import benchmarks
-from benchmarks import ROWS, Row
+from benchmarks import ROWS, Row, gpu
 from benchmarks.timing import merge
 
 RESULTS = Path(__file__).parent / "results"
@@ -42,9 +43,20 @@ def chosen(names: list[str]) -> list[Row]:
     return sorted(rows, key=order)
 
 
-def machine(row: Row) -> str:
-    """What a row runs on, which names its file of results: rows P run on the CPU."""
-    return "cpu" if row.name.startswith("P") else "gpu"
+def on_cpu(row: Row) -> bool:
+    """Whether a row runs on the CPU: those of family P do, all others on a GPU."""
+    return row.name.startswith("P")
+
+
+def about(row: Row) -> dict[str, Any]:
+    """What a row ran on."""
+    return {"device": HOST} if on_cpu(row) else gpu.facts()
+
+
+def file_of(row: Row, facts: dict[str, Any]) -> Path:
+    """Where the lines of a row are kept: a file for each kind of device."""
+    device = "cpu" if on_cpu(row) else facts["device"].split()[-1].lower()
+    return RESULTS / f"{device}.jsonl"
 
 
 def matches(name: str, row: Row) -> bool:
@@ -61,11 +73,12 @@ def main() -> None:
         for row in sorted(ROWS.values(), key=order):
             print(f"{row.name:4} {row.title}")
     for row in chosen(options.rows):
-        lines = [{"device": HOST, **entry} for entry in row.run()]
-        for entry in lines:
-            print(json.dumps(entry), flush=True)
-        if options.save:
-            merge(RESULTS / f"{machine(row)}.jsonl", lines)
+        facts = about(row)
+        for entry in row.run():
+            found = {**facts, **entry}
+            print(json.dumps(found), flush=True)
+            if options.save:
+                merge(file_of(row, facts), [found])
 
 
 if __name__ == "__main__":

@@ -1,0 +1,115 @@
+"""Training steps on a GPU by ruda and by PyTorch, from the same weights on the same data."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from benchmarks import Line, row
+from benchmarks.gpu import alternate, result
+from benchmarks.works.networks import example, weighted
+from benchmarks.works.single import load
+
+# GPT-2 124M, its vocabulary padded to a multiple of 64 as usual; the small one of examples/gpt.py.
+GPT2 = {"vocabulary": 50304, "context": 1024, "width": 768, "heads": 12, "layers": 12}
+SMALL = {"vocabulary": 96, "context": 64, "width": 128, "heads": 4, "layers": 4}
+
+
+def _model(library: str, size: dict[str, int], tied: bool) -> Any:
+    lib = load(library)
+    if library == "torch":
+        from benchmarks.works.peer import GPT
+
+        model: Any = weighted(GPT(**size), lib)
+    else:
+        shape = {k: v for k, v in size.items() if k != "vocabulary"}
+        gpt = example()
+        model = weighted(gpt.GPT(size["vocabulary"], gpt.Shape(**shape)), lib)
+    if tied:
+        model.head.weight = model.token.weight
+    return model
+
+
+def ruda_step(size: dict[str, int], batch: int, half: bool) -> Callable[[], Any]:
+    """An eager step of ruda; what it returns is the loss, still on the device."""
+    import ruda
+    import ruda.nn.functional as F
+    from ruda import optim
+
+    model = _model("ruda", size, tied=half).to("cuda")
+    opt = optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.1)
+    x, y = (ruda.asarray(v, device="cuda") for v in tokens(size, batch))
+    flat = y.reshape((-1,))
+
+    def loss_of() -> Any:
+        logits = model(x)
+        return F.cross_entropy(logits.reshape((-1, logits.shape[-1])), flat)
+
+    def step() -> Any:
+        if half:
+            with ruda.autocast("bfloat16"):
+                loss = loss_of()
+        else:
+            loss = loss_of()
+        loss.backward()
+        opt.step()
+        opt.zero_grad()
+        return loss
+
+    return step
+
+
+def torch_step(size: dict[str, int], batch: int, half: bool, how: str) -> Callable[[], Any]:
+    """A step of PyTorch: ``how`` is "eager" or a mode of torch.compile."""
+    import torch
+
+    model = _model("torch", size, tied=half).to("cuda")
+    opt = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.1, fused=True)
+    x, y = (torch.from_numpy(v).cuda() for v in tokens(size, batch))
+    y = y.long()
+    forward = model if how == "eager" else torch.compile(model, mode=how)
+
+    def step() -> Any:
+        with torch.autocast("cuda", torch.bfloat16, enabled=half):
+            logits = forward(x)
+            loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), y.flatten())
+        loss.backward()
+        opt.step()
+        opt.zero_grad()
+        return loss
+
+    return step
+
+
+def tokens(size: dict[str, int], batch: int) -> tuple[Any, Any]:
+    """Token numbers and those that follow them, [batch, context]."""
+    high, length = size["vocabulary"], size["context"]
+    codes = np.random.default_rng(0).integers(0, high, (batch, length + 1), dtype=np.int32)
+    return codes[:, :-1].copy(), codes[:, 1:].copy()
+
+
+def compare(row: str, case: str, size: dict[str, int], batch: int, half: bool, goal: float) -> Line:
+    """Both libraries' eager steps; the losses of the first ten steps must agree."""
+    steps = {"ruda": ruda_step(size, batch, half), "TE": torch_step(size, batch, half, "eager")}
+    losses = {name: [float(step().item()) for _ in range(10)] for name, step in steps.items()}
+    apart = max(abs(a - b) / abs(b) for a, b in zip(*losses.values(), strict=True))
+    assert apart < (2e-2 if half else 1e-3), losses
+    times = alternate(steps, rounds=15, warmup=3)
+    rate = batch * size["context"] / times["ruda"].median
+    gc.collect()
+    return result(
+        row, case, times, goal=goal, strategy="eager", tokens_per_second=round(rate), apart=apart
+    )
+
+
+@row("J3", "GPT-2 124M training step, autocast bfloat16")
+def gpt2() -> Iterator[Line]:
+    yield compare("J3", "eager, B16 S1024", GPT2, 16, True, 0.9)
+
+
+@row("J8", "training step of a GPT of 0.8 M parameters, batch 32, context 64")
+def small() -> Iterator[Line]:
+    yield compare("J8", "eager", SMALL, 32, False, 1.0)
