@@ -9,6 +9,7 @@ of log, exp, sin and cos. Multiplications and additions are rounded separately, 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -54,7 +55,7 @@ def uniform(
     target = checks.check_float_dtype("uniform", dtype)
     real = compute_dtype(target)
     checks.check_uniform(low, high, real)
-    least, greatest = _inside("uniform", low, high, target, closed=False)
+    least, greatest = inside("uniform", low, high, target, closed=False)
     span, offset = real.type(high - low), real.type(low)
     # On [0, 1) in the compute dtype the scaling changes no bit.
     plain = (low, high) == (0.0, 1.0) and target == real
@@ -145,8 +146,9 @@ def truncated_normal(
     target = checks.check_float_dtype("truncated_normal", dtype)
     real = compute_dtype(target)
     checks.check_truncation(mean, std, low, high, real)
-    least, greatest = _inside("truncated_normal", low, high, target, closed=True)
-    propose, origin, step = _truncation(mean, std, low, high, real)
+    least, greatest = inside("truncated_normal", low, high, target, closed=True)
+    kind, constants, origin, step = truncation(mean, std, low, high, real)
+    propose = _PROPOSALS[kind](real, *constants)
 
     def held(words: Words, where: Where) -> tuple[Array, Array]:
         x, good = propose(words, where)
@@ -194,7 +196,7 @@ def gamma(
     return accept(seed, draw, n, 4 * word_width(real), target, propose).reshape(shape)
 
 
-def _inside(
+def inside(
     op: str, low: float, high: float, dtype: np.dtype[Any], closed: bool
 ) -> tuple[np.generic, np.generic]:
     """The least and the greatest number of the dtype in the interval, in the compute dtype."""
@@ -241,10 +243,10 @@ def _capped(value: float, real: np.dtype[Any]) -> np.generic:
     return held
 
 
-def _truncation(
+def truncation(
     mean: float, std: float, low: float, high: float, real: np.dtype[Any]
-) -> tuple[Proposal, float, float]:
-    """(proposal, origin, step): an accepted x means the value origin + step * x.
+) -> tuple[str, tuple[np.generic, ...], float, float]:
+    """(proposal, its constants, origin, step): an accepted x means the value origin + step * x.
 
     An interval mostly left of the mean is mirrored, so that the standardised one has b > 0.
     """
@@ -254,17 +256,20 @@ def _truncation(
     if a + b < 0:
         a, b, near, sign = -b, -a, high, -1.0
     if a <= 0 and width > math.sqrt(2 * math.pi):
-        return _bulk(a, b, real), mean, sign * std
+        return "bulk", (_capped(a, real), _capped(b, real)), mean, sign * std
     # Beyond a > 0 the best exponential has the rate a + gap, and beats the box on wide intervals.
     gap = 2 / (a + math.hypot(a, 2))
     if a > 0 and width > gap * math.exp(0.5 - a * gap / 2):
-        return _tail(a + gap, gap, width, real), near, sign * std / (a + gap)
-    return _box(a, width, real), near, sign * (high - low)
+        rate = a + gap
+        tail = _capped(width * rate, real), real.type(1 / rate), real.type(gap)
+        return "tail", tail, near, sign * std / rate
+    square, cross = real.type(-0.5 * width * width), real.type(-a * width)
+    constant = real.type(-0.5 * min(a, 0.0) ** 2)
+    return "box", (square, cross, constant), near, sign * (high - low)
 
 
-def _bulk(a: float, b: float, real: np.dtype[Any]) -> Proposal:
+def _bulk(real: np.dtype[Any], least: Any, greatest: Any) -> Proposal:
     """Normal x, accepted inside [a, b]."""
-    least, greatest = _capped(a, real), _capped(b, real)
 
     def propose(words: Words, where: Where) -> tuple[Array, Array]:
         x = _cosine(numbers(words, real), real)
@@ -273,10 +278,8 @@ def _bulk(a: float, b: float, real: np.dtype[Any]) -> Proposal:
     return propose
 
 
-def _box(a: float, width: float, real: np.dtype[Any]) -> Proposal:
+def _box(real: np.dtype[Any], square: Any, cross: Any, constant: Any) -> Proposal:
     """Uniform x for z = a + width * x, accepted with exp(-(z^2 - m^2) / 2), m = max(a, 0)."""
-    square, cross = real.type(-0.5 * width * width), real.type(-a * width)
-    constant = real.type(-0.5 * min(a, 0.0) ** 2)
 
     def propose(words: Words, where: Where) -> tuple[Array, Array]:
         two = numbers(words, real)
@@ -286,9 +289,8 @@ def _box(a: float, width: float, real: np.dtype[Any]) -> Proposal:
     return propose
 
 
-def _tail(rate: float, gap: float, width: float, real: np.dtype[Any]) -> Proposal:
+def _tail(real: np.dtype[Any], longest: Any, inverse: Any, shift: Any) -> Proposal:
     """Exponential x for z = a + x / rate, accepted with exp(-(x / rate - gap)^2 / 2)."""
-    longest, inverse, shift = _capped(width * rate, real), real.type(1 / rate), real.type(gap)
 
     def propose(words: Words, where: Where) -> tuple[Array, Array]:
         two = numbers(words, real)
@@ -297,6 +299,9 @@ def _tail(rate: float, gap: float, width: float, real: np.dtype[Any]) -> Proposa
         return x, (x <= longest) & (unit(two[:, 1], real) <= limit)
 
     return propose
+
+
+_PROPOSALS: dict[str, Callable[..., Proposal]] = {"bulk": _bulk, "box": _box, "tail": _tail}
 
 
 def _marsaglia_tsang(four: Array, alpha: Array, real: np.dtype[Any]) -> tuple[Array, Array]:

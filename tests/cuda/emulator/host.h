@@ -294,6 +294,10 @@ inline float __expf(float x) { return expf(x); }
 inline float __logf(float x) { return logf(x); }
 inline float __fdividef(float a, float b) { return a / b; }
 inline float __frcp_rn(float a) { return 1 / a; }
+inline float __fmul_rn(float a, float b) { return a * b; }
+inline float __fadd_rn(float a, float b) { return a + b; }
+inline double __dmul_rn(double a, double b) { return a * b; }
+inline double __dadd_rn(double a, double b) { return a + b; }
 inline double cospi(double x) { return cos(3.14159265358979323846 * x); }
 inline double sinpi(double x) { return sin(3.14159265358979323846 * x); }
 inline float cospi(float x) { return (float)cospi((double)x); }
