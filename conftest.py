@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from importlib.util import find_spec
 from typing import Any
 
 import pytest
+
+# The suite is about the CPU unless a test names a device, on machines with a GPU as well.
+os.environ.setdefault("RUDA_DEVICE", "cpu")
 
 import ruda
 

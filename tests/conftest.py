@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import zlib
 
 import numpy as np
 import pytest
+
+# Every test is about the CPU unless it names a device, on machines with a GPU as well.
+os.environ.setdefault("RUDA_DEVICE", "cpu")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -5,10 +5,27 @@ from __future__ import annotations
 import os
 
 VARIABLES: dict[str, tuple[str, str]] = {
-    "RUDA_DEVICE": ("cpu", "Where new tensors are made when no device is given."),
+    "RUDA_DEVICE": (
+        "",
+        "Where new tensors are made when no device is given; empty: a usable GPU, else the CPU.",
+    ),
     "RUDA_DEFAULT_FLOAT": ("float32", "Dtype of Python floats and of factories without a dtype."),
     "RUDA_DEFAULT_INT": ("int32", "Dtype of Python integers without a dtype."),
     "RUDA_CACHE": ("", "Folder of compiled kernels; empty means ruda/ in the user's cache folder."),
+    "RUDA_ALLOC_CONF": (
+        "",
+        "How a GPU's memory is handed out: backend (pool, async, direct), split, gc_threshold.",
+    ),
+    "RUDA_CUDA_ALLOC": ("", "Another name of RUDA_ALLOC_CONF."),
+    "RUDA_MEMORY_DEBUG": (
+        "",
+        "redzone: canaries around every block of a GPU's memory, and NaN in fresh memory.",
+    ),
+    "RUDA_LAUNCH_BLOCKING": (
+        "",
+        "1: wait for the GPU after each operator, so that a failure names it.",
+    ),
+    "CUDA_LAUNCH_BLOCKING": ("", "The CUDA tools' name of RUDA_LAUNCH_BLOCKING."),
     "RUDA_CPU_KERNELS": (
         "auto",
         "off: the CPU runs NumPy alone; auto: also the kernels of the extra cpu, where installed.",

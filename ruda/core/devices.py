@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -74,14 +75,25 @@ def client(device: Any = None) -> Client:
 
 
 def default_device() -> Device:
-    """Where new tensors are made: the override, else ``RUDA_DEVICE``, else the CPU."""
+    """Where new tensors are made: the override, else ``RUDA_DEVICE``, else a GPU, else the CPU.
+
+    A GPU counts if the driver lists it and the extra for it is installed; that is looked up once,
+    when the first tensor is made.
+    """
     if _default is not None:
         return _default
-    return Device.parse(config.value("RUDA_DEVICE"))
+    named = config.value("RUDA_DEVICE")
+    return Device.parse(named) if named else _automatic_device()
+
+
+@functools.cache
+def _automatic_device() -> Device:
+    probe = importlib.import_module("ruda.backends.probe")
+    return Device("cuda" if probe.usable_gpus() else "cpu")
 
 
 def set_default_device(device: Any) -> None:
-    """Make ``device`` the place of new tensors; None returns to ``RUDA_DEVICE`` or the CPU.
+    """Make ``device`` the place of new tensors; None returns to ``RUDA_DEVICE`` or the choice.
 
     Raises ``DeviceError`` for a device that is not there.
     """

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 import ruda
+from ruda.backends.probe import usable_gpus
 from ruda.core.errors import DeviceError
 from tests.sources import ROOT
 
@@ -37,8 +38,11 @@ def test_a_device_that_is_not_there_changes_nothing() -> None:
         assert ruda.default_device() == "cpu"
 
 
-@pytest.mark.parametrize(("value", "expected"), [("null", "null"), ("", "cpu"), ("cpu", "cpu")])
-def test_the_environment_names_the_default(value: str, expected: str) -> None:
+@pytest.mark.parametrize(("value", "expected"), [("null", "null"), ("", None), ("cpu", "cpu")])
+def test_the_environment_names_the_default(value: str, expected: str | None) -> None:
+    """Without a name it is the first GPU where one can be used, and the CPU elsewhere."""
+    if expected is None:
+        expected = "cuda:0" if usable_gpus() else "cpu"
     script = "import ruda; print(ruda.zeros(1).device)"
     command = [sys.executable, "-c", script]
     environment = os.environ | {"RUDA_DEVICE": value}

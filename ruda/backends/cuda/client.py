@@ -9,31 +9,44 @@ from typing import Any
 
 import numpy as np
 
+from ruda.backends.cuda.faults import Faults
+from ruda.backends.cuda.guards import Guards
 from ruda.backends.cuda.kernels import KERNELS, LACKS
 from ruda.backends.cuda.memory import Handle, Pool, ViewHandle, allocate
+from ruda.backends.cuda.order import Order, touch
+from ruda.backends.cuda.pinned import Staging
 from ruda.backends.cuda.prim import map as maps
 from ruda.backends.cuda.prim import reduce
+from ruda.backends.cuda.traffic import Traffic
+from ruda.core import config
 from ruda.core.devices import Device
-from ruda.core.dtypes import Defaults, as_dtype
+from ruda.core.dtypes import Defaults
 from ruda.core.errors import DeviceError, DTypeError, ShapeError, StrategyError
 from ruda.core.mode import recording
 from ruda.core.shapes import extent
 from ruda.core.spec import Spec, spec_of
 from ruda.ops.geometry import view_offset
+from ruda.tensor.dispatch import clear_plans
 from ruda.tensor.tensor import wrap
 
 _ELEMENTWISE = ("unary", "binary", "ternary")
+_BLOCKING = ("RUDA_LAUNCH_BLOCKING", "CUDA_LAUNCH_BLOCKING")
 
 
 class _Now(threading.local):
-    """The stream that each thread queues its work in; at first that of the client."""
+    """The stream that each thread queues its work in; at first that of the client.
+
+    ``lax``: copies from page-locked memory are not waited for.
+    """
+
+    lax = False
 
     def __init__(self, stream: int) -> None:
         self.stream = stream
 
 
-class CudaClient:
-    """One GPU. All of its work is queued in one stream, in the order of the calls."""
+class CudaClient(Traffic):
+    """One GPU. Work is queued in the calling thread's stream, which is the main one at first."""
 
     precisions: Mapping[str, tuple[Any, ...]] = {}
     ordered_prices: Mapping[str, str] = {}
@@ -45,6 +58,14 @@ class CudaClient:
         self.main = driver.new_stream()
         self.now = _Now(int(self.main.ptr))
         self.pool = Pool(driver, out_of_memory)
+        self.order = Order(driver, self.now, self.now.stream)
+        self.staging = Staging(driver)
+        # Called after each wait for the device: each raises what it finds.
+        self.checks: list[Callable[[], None]] = []
+        self.faults = Faults(self)
+        # Whether plans keep streams in order, or a capture sees what they touch.
+        self.guarded = False
+        self.blocking = any(config.value(n) == "1" for n in _BLOCKING)
 
     def __repr__(self) -> str:
         return f"CudaClient({self.device}, {self.driver.arch})"
@@ -68,6 +89,12 @@ class CudaClient:
         op = plan.op
         if plan.shares:
             return self._view(plan)
+        run = self._bound(plan, op)
+        if self.blocking:
+            run = self.blocked(plan, run)
+        return self.order.guarded(plan, run) if self.guarded else run
+
+    def _bound(self, plan: Any, op: Any) -> Callable[..., Any]:
         own = KERNELS.get(op.name)
         run = own(self, plan) if own is not None else None
         return self._by_kind(plan, op) if run is None else run
@@ -166,7 +193,9 @@ class CudaClient:
             return fill
         reference, attrs = plan.op.numpy, plan.attrs
         # A factory's values come from a rule, not from a tensor: the host makes and sends them.
-        return lambda *values: self._upload(np.asarray(reference(*values, *attrs), out.dtype.numpy))
+        return lambda *values: self.upload(
+            np.asarray(reference(*values, *attrs), out.dtype.numpy), constant=True
+        )
 
     def _transfer(self, plan: Any) -> Callable[..., Any]:
         source = plan.specs[0]
@@ -174,40 +203,27 @@ class CudaClient:
             return lambda h: plan.out.client.adopt(self.read(source, h))[1]
         if source.client.device.kind != "cpu":
             raise DeviceError("to", "no copy between these devices yet", source.client.device)
-        return lambda h: self._upload(np.ascontiguousarray(source.client.read(source, h)))
-
-    def _upload(self, array: Any) -> Any:
-        """A base handle with the values of a row-major ndarray."""
-        spec = spec_of(self, array.shape, as_dtype(array.dtype, "asarray"))
-        handle = allocate(self.pool, spec)
-        if array.nbytes:
-            stream = self.now.stream
-            self.driver.to_device(handle.address, array.ctypes.data, array.nbytes, stream)
-            # The array is pageable and may be gone or changed once this returns.
-            self.driver.wait(stream)
-        return handle
-
-    def read(self, spec: Spec, handle: Any) -> Any:
-        """The values as a fresh ndarray, after the work that makes them."""
-        if not spec.contiguous:
-            dense = spec_of(self, spec.shape, spec.dtype)
-            run = maps.bind_into(self, dense, "read", "x", ("x",), (spec,), (spec.dtype,))
-            packed = allocate(self.pool, dense)
-            run(packed.address, handle)
-            handle = packed
-        out = np.empty(spec.shape, spec.dtype.numpy)
-        if out.nbytes:
-            self.driver.to_host(out.ctypes.data, handle.address, out.nbytes, self.now.stream)
-        self.driver.wait(self.now.stream)
-        return out
+        return lambda h: self.upload(np.ascontiguousarray(source.client.read(source, h)))
 
     def adopt(self, array: Any) -> tuple[Any, Any]:
         """Row-major strides and a base handle with a copy of ``array``."""
         dense = np.ascontiguousarray(array).reshape(array.shape)
         if not dense.dtype.isnative:
             dense = dense.astype(dense.dtype.newbyteorder("="))
-        handle = self._upload(dense)
+        handle = self.upload(dense)
         return handle.spec.strides, handle
+
+    @functools.cached_property
+    def guards(self) -> Guards:
+        """What the pool does beyond handing out blocks, from the first time it is asked for."""
+        made = self.pool.special = Guards(self.pool, self.order)
+        return made
+
+    def keep_order(self) -> None:
+        """There is a second stream from now on: plans are bound again with guards around them."""
+        if not self.guards.ordered:
+            self.guards.ordered = self.guarded = True
+            clear_plans()
 
     def view(self, handle: Any, spec: Spec, offset: int) -> Any:
         """``handle`` shown as ``spec`` says, after checking that it stays inside the memory."""
@@ -234,6 +250,8 @@ class CudaClient:
         """Overwrite what ``spec`` shows of ``handle`` with ``value``, broadcast."""
         if not value_spec.weak and self._overlaps(spec, handle, value_spec, value):
             value, value_spec = self._copied(value_spec, value)
+        if self.guarded:
+            touch(self.order, () if value_spec.weak else (value,), (handle,))
         self.writer(spec, value_spec)(handle.address, value)
 
     @functools.lru_cache(maxsize=4096)  # noqa: B019  (a client lives as long as the process)
@@ -293,7 +311,3 @@ class CudaClient:
     def fill_zero(self, address: int, nbytes: int) -> None:
         """Zero bytes, queued."""
         self.driver.fill(address, 0, nbytes, self.now.stream)
-
-    def synchronize(self) -> None:
-        """Wait for all queued work."""
-        self.driver.wait(self.now.stream)

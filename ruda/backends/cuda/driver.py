@@ -17,6 +17,11 @@ from ruda.core.errors import DeviceError
 
 _MAJOR, _MINOR, _MULTIPROCESSORS, _SHARED = 75, 76, 16, 97
 _TO_DEVICE, _TO_HOST, _ON_DEVICE = 1, 2, 3
+_NO_MEMORY, _NOT_READY = 2, 600
+
+
+class OutOfDeviceMemory(Exception):
+    """The driver has no memory left; any other failure keeps its own class."""
 
 
 class Driver:
@@ -28,6 +33,7 @@ class Driver:
     """
 
     launch = staticmethod(driver.launchKernel)
+    errors: tuple[type[Exception], ...] = (runtime.CUDARuntimeError, driver.CUDADriverError)
 
     def __init__(self, device: Device) -> None:
         self.index = device.index
@@ -55,8 +61,13 @@ class Driver:
         return int(found[1])
 
     def allocate(self, nbytes: int) -> int:
-        """Fresh memory of the device; raises what CuPy raises."""
-        return int(runtime.malloc(nbytes))
+        """Fresh memory of the device; raises ``OutOfDeviceMemory`` when there is none left."""
+        try:
+            return int(runtime.malloc(nbytes))
+        except runtime.CUDARuntimeError as error:
+            if error.status != _NO_MEMORY:
+                raise
+        raise OutOfDeviceMemory
 
     def release(self, address: int) -> None:
         """Give memory back; waits for the device."""
@@ -76,9 +87,11 @@ class Driver:
         """Give page-locked memory back by its address on the host; waits for the device."""
         runtime.freeHost(address)
 
-    def new_stream(self) -> Any:
+    def new_stream(self, priority: int | None = None) -> Any:
         """A stream that does not wait for the legacy default stream; ``ptr`` is its number."""
-        return Stream(non_blocking=True)
+        if priority is None:
+            return Stream(non_blocking=True)
+        return Stream(non_blocking=True, priority=priority)
 
     def to_device(self, target: int, source: int, nbytes: int, stream: int) -> None:
         """Queue a copy from the host's memory."""
@@ -104,6 +117,110 @@ class Driver:
         """Wait for all that is queued on the device."""
         runtime.deviceSynchronize()
 
+    def stream_done(self, stream: int) -> bool:
+        """Whether nothing is left to do in ``stream``."""
+        return self._ready(runtime.streamQuery, stream)
+
+    def _ready(self, query: Any, number: int) -> bool:
+        try:
+            return query(number) != _NOT_READY
+        except runtime.CUDARuntimeError as error:
+            if error.status != _NOT_READY:
+                raise
+        return False
+
+    def new_event(self, timing: bool = False, shared: bool = False) -> int:
+        """An event: one that measures time, or one for other processes, or one that only orders."""
+        flags = 0 if timing else runtime.eventDisableTiming
+        return int(runtime.eventCreateWithFlags(flags | shared * runtime.eventInterprocess))
+
+    def release_event(self, event: int) -> None:
+        """Give an event back; waits that are queued on it still count."""
+        runtime.eventDestroy(event)
+
+    def record(self, event: int, stream: int) -> None:
+        """Let ``event`` happen after all that is queued in ``stream`` now."""
+        runtime.eventRecord(event, stream)
+
+    def stream_wait(self, stream: int, event: int) -> None:
+        """Hold what is queued in ``stream`` from now on until ``event`` has happened."""
+        runtime.streamWaitEvent(stream, event)
+
+    def event_done(self, event: int) -> bool:
+        """Whether ``event`` has happened."""
+        return self._ready(runtime.eventQuery, event)
+
+    def wait_event(self, event: int) -> None:
+        """Wait on the host for ``event``."""
+        runtime.eventSynchronize(event)
+
+    def elapsed(self, start: int, end: int) -> float:
+        """Milliseconds between two events that measure time."""
+        return float(runtime.eventElapsedTime(start, end))
+
+    def begin_capture(self, stream: int) -> None:
+        """Take down what is queued in ``stream`` from now on instead of running it.
+
+        Relaxed: allocations are allowed, and other threads go on working.
+        """
+        runtime.streamBeginCapture(stream, runtime.streamCaptureModeRelaxed)
+
+    def end_capture(self, stream: int) -> tuple[int, int]:
+        """The graph that was taken down, and that graph made ready to launch."""
+        graph = int(runtime.streamEndCapture(stream))
+        return graph, int(runtime.graphInstantiate(graph))
+
+    def abandon_capture(self, stream: int) -> None:
+        """End a capture whose graph nobody wants."""
+        try:
+            graph = int(runtime.streamEndCapture(stream))
+        except runtime.CUDARuntimeError:
+            # An invalidated capture has no graph; ending it is what frees the stream.
+            return
+        if graph:
+            runtime.graphDestroy(graph)
+
+    def launch_graph(self, graph: tuple[int, int], stream: int) -> None:
+        """Queue all of a graph."""
+        runtime.graphLaunch(graph[1], stream)
+
+    def release_graph(self, graph: tuple[int, int]) -> None:
+        """Give a graph back."""
+        runtime.graphExecDestroy(graph[1])
+        runtime.graphDestroy(graph[0])
+
+    def share_memory(self, address: int) -> bytes:
+        """What another process opens the allocation at ``address`` with."""
+        return bytes(runtime.ipcGetMemHandle(address))
+
+    def open_memory(self, handle: bytes) -> int:
+        """The address here of an allocation of another process."""
+        return int(runtime.ipcOpenMemHandle(handle, runtime.cudaIpcMemLazyEnablePeerAccess))
+
+    def close_memory(self, address: int) -> None:
+        """Let go of another process' allocation."""
+        runtime.ipcCloseMemHandle(address)
+
+    def share_event(self, event: int) -> bytes:
+        """What another process opens ``event`` with."""
+        return bytes(runtime.ipcGetEventHandle(event))
+
+    def open_event(self, handle: bytes) -> int:
+        """An event of another process."""
+        return int(runtime.ipcOpenEventHandle(handle))
+
+    def properties(self) -> dict[str, Any]:
+        """The facts of the device by the driver's names."""
+        return dict(runtime.getDeviceProperties(self.index))
+
+    def peer(self, other: int) -> bool:
+        """Whether this device reads the memory of ``other`` directly."""
+        return bool(runtime.deviceCanAccessPeer(self.index, other))
+
+    def activate(self) -> None:
+        """Make this the device of the calling thread."""
+        runtime.setDevice(self.index)
+
 
 def make(device: Device) -> CudaClient:
     """The client of ``device``; raises ``DeviceError`` when the machine has no such GPU."""
@@ -113,4 +230,4 @@ def make(device: Device) -> CudaClient:
         raise DeviceError("device", f"no usable GPU ({error})", device, hint='"cpu"') from None
     if device.index >= count:
         raise DeviceError("device", "no such GPU", device, f"cuda:0 to cuda:{count - 1}")
-    return CudaClient(device, Driver(device), runtime.CUDARuntimeError)
+    return CudaClient(device, Driver(device), OutOfDeviceMemory)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ruda.core.dtypes import DType
+from ruda.core.errors import DeviceError
 
 
 class Arguments:
@@ -41,7 +42,17 @@ class Launcher:
     ``fixed`` holds the bytes of the last parameters, in order; ``shared`` is dynamic shared memory.
     """
 
-    __slots__ = ("_blocks", "_fixed", "_geometry", "_kernel", "_launch", "_now", "_widths")
+    __slots__ = (
+        "_blocks",
+        "_errors",
+        "_fixed",
+        "_geometry",
+        "_kernel",
+        "_launch",
+        "_name",
+        "_now",
+        "_widths",
+    )
 
     def __init__(
         self,
@@ -58,6 +69,7 @@ class Launcher:
         self._geometry = (*_three(grid), *_three(threads), shared)
         self._widths, self._fixed = tuple(widths), tuple(fixed)
         self._launch, self._now = client.driver.launch, client.now
+        self._name, self._errors = name, client.driver.errors
         self._blocks: list[Arguments] = []
 
     def __call__(self, *values: int) -> None:
@@ -69,8 +81,19 @@ class Launcher:
         block.slots[:] = values
         gx, gy, gz, x, y, z, shared = self._geometry
         stream = self._now.stream
-        self._launch(self._kernel, gx, gy, gz, x, y, z, shared, stream, block.address, 0)
+        try:
+            self._launch(self._kernel, gx, gy, gz, x, y, z, shared, stream, block.address, 0)
+        except self._errors as error:
+            raise _refused(self._name, error, (gx, gy, gz, x, y, z, shared)) from error
         self._blocks.append(block)
+
+
+def _refused(name: str, error: Exception, geometry: tuple[int, ...]) -> DeviceError:
+    """The driver's error as one of ours; a failure of earlier work may surface here as well."""
+    *grid, x, y, z, shared = geometry
+    got = f"grid {tuple(grid)}, {(x, y, z)} threads, {shared} bytes of shared memory"
+    what = f"the driver did not take the kernel ({error})"
+    return DeviceError(name, what, got, hint="RUDA_LAUNCH_BLOCKING=1 if it worked before")
 
 
 def _three(size: int | Sequence[int]) -> tuple[int, int, int]:

@@ -1,8 +1,9 @@
 """Device memory: blocks from a pool of size classes, handles over them, views of handles.
 
-A block goes back to its pool when the last handle over it is gone, by reference count alone. All
-work of a client runs in one stream, so a block may be handed out again at once: whoever used it
-before is ahead in the queue.
+A block goes back to its pool when the last handle over it is gone, by reference count alone. While
+all work of a client runs in one stream a block may be handed out again at once: whoever used it
+before is ahead in the queue. What goes beyond that (several streams, memory of graphs, red zones,
+records of where memory was asked for) is in ``guards.py`` and costs the common path one test.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
+from ruda.backends.cuda import snapshot
 from ruda.core.errors import OutOfMemoryError
 from ruda.core.spec import Spec
 
@@ -17,26 +19,70 @@ _SLAB = 2 << 20
 _SMALL = 1 << 20
 
 
+class Arena:
+    """Free blocks by size class, and the segments of the driver that they are parts of."""
+
+    def __init__(self) -> None:
+        self.free: defaultdict[int, list[int]] = defaultdict(list)
+        # Address of each segment to its size and, for a slab of small blocks, their size.
+        self.segments: dict[int, tuple[int, int]] = {}
+
+    def cached(self) -> int:
+        """Bytes of all free blocks."""
+        return sum(size * len(stock) for size, stock in list(self.free.items()))
+
+    def fitting(self, size: int) -> int:
+        """The smallest class with a free block for ``size`` that wastes at most a quarter; or 0.
+
+        Small blocks lie in slabs of their own class and are never used for another.
+        """
+        if size <= _SMALL:
+            return 0
+        most = size + size // 4
+        return min(
+            (s for s, stock in list(self.free.items()) if size < s <= most and stock), default=0
+        )
+
+    def whole_slabs(self) -> list[tuple[int, int]]:
+        """The slabs of which every block is free, with the size of their blocks."""
+        out = []
+        for slab, (whole, piece) in self.segments.items():
+            if piece and set(range(slab, slab + whole - piece + 1, piece)) <= set(self.free[piece]):
+                out.append((slab, piece))
+        return out
+
+
 class Pool:
-    """Free blocks by size class; memory comes from the driver and stays until ``release``."""
+    """Memory of one device: ``take`` and ``give`` blocks; more comes from the driver on demand.
+
+    ``special`` is None, or the ``Guards`` that take over both.
+    """
 
     def __init__(self, driver: Any, out_of_memory: type[Exception]) -> None:
         self.driver = driver
+        # Where segments come from: the driver, or an allocator of the user's own.
+        self.source = driver
+        self.sources: dict[int, Any] = {}
         self.out_of_memory = out_of_memory
-        self.free: defaultdict[int, list[int]] = defaultdict(list)
-        self.reserved = 0
-        self.used = 0
-        self.peak = 0
+        self.arena = Arena()
+        self.free = self.arena.free
+        self.special: Any = None
+        self.limit: int | None = None
+        self.caches = True
+        self.reserved = self.peak_reserved = 0
+        self.used = self.peak = 0
+        self.counts = {"segments_made": 0, "segments_freed": 0, "retries": 0, "out_of_memory": 0}
 
     def take(self, nbytes: int) -> tuple[int, int]:
-        """Address and size class of a block of at least ``nbytes``."""
+        """Address and size of a block of at least ``nbytes``."""
+        if self.special is not None:
+            return self.special.take(nbytes)  # type: ignore[no-any-return]
         size = size_class(nbytes)
-        stock = self.free[size]
         # pop is one step under the GIL: two threads never get the same block.
         try:
-            address = stock.pop()
+            address = self.free[size].pop()
         except IndexError:
-            address = self._grow(size, nbytes)
+            address, size = self.grow(self.arena, size, nbytes)
         self.used += size
         if self.used > self.peak:
             self.peak = self.used
@@ -44,42 +90,109 @@ class Pool:
 
     def give(self, address: int, size: int) -> None:
         """Take a block back."""
+        if self.special is not None:
+            self.special.give(address, size)
+            return
         self.used -= size
         self.free[size].append(address)
 
-    def _grow(self, size: int, nbytes: int) -> int:
+    def grow(self, arena: Arena, size: int, nbytes: int) -> tuple[int, int]:
+        """A block for ``arena`` where its class has none left: its address and real size."""
         if size > _SMALL:
-            return self._from_driver(size, nbytes)
-        slab = self._from_driver(_SLAB, nbytes)
-        self.free[size].extend(slab + at for at in range(size, _SLAB - size + 1, size))
-        return slab
-
-    def _from_driver(self, size: int, nbytes: int) -> int:
-        try:
-            address = self.driver.allocate(size)
-        except self.out_of_memory:
-            self.release()
+            fit = arena.fitting(size)
             try:
-                address = self.driver.allocate(size)
-            except self.out_of_memory:
-                free, total = self.driver.memory()
-                got = (
-                    f"{nbytes:,} bytes asked for, {free:,} of {total:,} free, {self.used:,} in use"
-                )
-                hint = "a smaller batch, checkpoint, or dropping tensors"
-                raise OutOfMemoryError(
-                    "alloc", "the device is out of memory", got, hint=hint
-                ) from None
-        self.reserved += size
-        return int(address)
+                return arena.free[fit].pop(), fit
+            except IndexError:
+                return self._segment(arena, size, 0, nbytes), size
+        slab = self._segment(arena, _SLAB, size, nbytes)
+        arena.free[size].extend(slab + at for at in range(size, _SLAB - size + 1, size))
+        return slab, size
 
-    def release(self) -> None:
-        """Give free large blocks back to the driver; slabs of small ones stay."""
+    def _segment(self, arena: Arena, size: int, piece: int, nbytes: int) -> int:
+        """Memory from the source; after what is cached was given back if need be."""
+        address = self._ask(size)
+        if address is None and (self.special is None or not self.special.capturing):
+            self.counts["retries"] += 1
+            self.release()
+            address = self._ask(size)
+        if address is None:
+            self.counts["out_of_memory"] += 1
+            raise self._none_left(nbytes)
+        self.sources[address] = self.source
+        arena.segments[address] = size, piece
+        self.counts["segments_made"] += 1
+        self.reserved += size
+        self.peak_reserved = max(self.peak_reserved, self.reserved)
+        return address
+
+    def _ask(self, size: int) -> int | None:
+        if self.limit is not None and self.reserved + size > self.limit:
+            return None
+        try:
+            return int(self.source.allocate(size))
+        except self.out_of_memory:
+            return None
+
+    def _none_left(self, nbytes: int) -> OutOfMemoryError:
+        free, total = self.driver.memory()
+        got = f"{nbytes:,} bytes asked for, {free:,} of {total:,} free, {self.used:,} in use"
+        if self.limit is not None:
+            got += f", a limit of {self.limit:,}"
+        held = snapshot.largest(self)
+        what = "the device is out of memory"
+        if held:
+            what += "; the largest holders are " + ", ".join(held)
+        return OutOfMemoryError(
+            "alloc", what, got, hint="a smaller batch, checkpoint, or dropping tensors"
+        )
+
+    def release(self) -> int:
+        """Give what is free back to the driver: large blocks and whole slabs; returns the bytes."""
         self.driver.wait_all()
-        for size in [s for s in self.free if s > _SMALL]:
-            for address in self.free.pop(size):
-                self.driver.release(address)
-                self.reserved -= size
+        arenas = [self.arena] if self.special is None else [self.arena, *self.special.arenas]
+        return sum(self._release(arena) for arena in arenas)
+
+    def _release(self, arena: Arena) -> int:
+        freed = 0
+        for size in [s for s in arena.free if s > _SMALL]:
+            for address in arena.free.pop(size):
+                freed += self._drop(arena, address)
+        for slab, piece in arena.whole_slabs():
+            end = slab + arena.segments[slab][0]
+            arena.free[piece] = [a for a in arena.free[piece] if not slab <= a < end]
+            freed += self._drop(arena, slab)
+        return freed
+
+    def _drop(self, arena: Arena, address: int) -> int:
+        size = arena.segments.pop(address)[0]
+        if self.special is not None:
+            self.special.forget(address, size)
+        self.sources.pop(address).release(address)
+        self.counts["segments_freed"] += 1
+        self.reserved -= size
+        return size
+
+    def segment_of(self, address: int) -> tuple[int, int]:
+        """Start and size of the driver's allocation that ``address`` lies in; (0, 0) for none."""
+        arenas = [self.arena] if self.special is None else [self.arena, *self.special.arenas]
+        for arena in arenas:
+            for start, (size, _) in list(arena.segments.items()):
+                if start <= address < start + size:
+                    return start, size
+        return 0, 0
+
+    def statistics(self) -> dict[str, int]:
+        """Bytes in use, reserved, their peaks, cached, and how often what happened."""
+        return {
+            "allocated": self.used,
+            "peak_allocated": self.peak,
+            "reserved": self.reserved,
+            "peak_reserved": self.peak_reserved,
+            "cached": self.arena.cached(),
+            "segments": len(self.sources),
+            "limit": 0 if self.limit is None else self.limit,
+            **self.counts,
+        }
 
 
 def size_class(nbytes: int) -> int:

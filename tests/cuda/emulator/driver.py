@@ -9,6 +9,7 @@ import os
 import subprocess
 import tempfile
 import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,6 +28,10 @@ class NoMemoryLeft(Exception):
     """More than ``EmulatedDriver.total`` bytes are asked for."""
 
 
+class EmulatedFailure(Exception):
+    """What the emulated driver raises where a real one would fail."""
+
+
 class EmulatedDriver:
     """Does at once what a real driver queues; addresses are the host's own."""
 
@@ -35,6 +40,7 @@ class EmulatedDriver:
     shared_memory = 227 << 10
     index = 0
     total = 1 << 30
+    errors: tuple[type[Exception], ...] = (EmulatedFailure,)
 
     def __init__(self) -> None:
         self.launches: list[str] = []
@@ -42,6 +48,7 @@ class EmulatedDriver:
         self._numbers: dict[tuple[str, str], int] = {}
         self._memory: dict[int, tuple[Any, int]] = {}
         self._pinned: dict[int, Any] = {}
+        self._times: dict[int, float] = {}
         self._streams = itertools.count(1)
         self._one_at_a_time = threading.Lock()
 
@@ -53,6 +60,45 @@ class EmulatedDriver:
             self._kernels.append((name, built(source, name).ruda_grid))
             self._numbers[key] = len(self._kernels) - 1
         return self._numbers[key]
+
+    def new_event(self, timing: bool = False, shared: bool = False) -> int:
+        """An event by number."""
+        return next(self._streams)
+
+    def release_event(self, event: int) -> None:
+        """Nothing to give back."""
+
+    def record(self, event: int, stream: int) -> None:
+        """Everything is done already."""
+        self._times[event] = time.perf_counter()
+
+    def stream_wait(self, stream: int, event: int) -> None:
+        """Everything is done already."""
+
+    def event_done(self, event: int) -> bool:
+        """Yes."""
+        return True
+
+    stream_done = event_done
+
+    def wait_event(self, event: int) -> None:
+        """As ``wait``."""
+        self.wait(0)
+
+    def elapsed(self, start: int, end: int) -> float:
+        """Milliseconds between two events."""
+        return (self._times[end] - self._times[start]) * 1e3
+
+    def properties(self) -> dict[str, Any]:
+        """The facts of the device by the driver's names."""
+        return {"name": b"Emulated", "major": 9, "minor": 0, "totalGlobalMem": self.total}
+
+    def peer(self, other: int) -> bool:
+        """There is no other."""
+        return False
+
+    def activate(self) -> None:
+        """There is no other."""
 
     def launch(self, kernel: int, *rest: int) -> None:
         """Run every thread of every block."""
@@ -103,7 +149,7 @@ class EmulatedDriver:
         """Give it back."""
         del self._pinned[address]
 
-    def new_stream(self) -> Any:
+    def new_stream(self, priority: int | None = None) -> Any:
         """A stream by number."""
         return SimpleNamespace(ptr=next(self._streams), use=lambda: None)
 

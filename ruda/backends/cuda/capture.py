@@ -1,0 +1,52 @@
+"""One capture: what is queued is taken down as a graph, with the memory that it lives on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ruda.backends.cuda.order import Order, StreamState
+from ruda.backends.cuda.places import user_line
+from ruda.core.errors import CaptureError
+
+
+class Capture:
+    """The graph that is being taken down in ``stream``, and everything that it will touch.
+
+    ``blocks`` are kept alive as long as the graph is; ``held`` came back to the pool meanwhile and
+    must not be handed out again; ``slots`` hold the values that constants are copied from.
+    """
+
+    def __init__(self, order: Order, stream: StreamState) -> None:
+        self.order = order
+        self.stream = stream
+        self.joined = {stream}
+        self.blocks: dict[int, Any] = {}
+        self.held: list[tuple[int, int]] = []
+        self.slots: list[Any] = []
+
+    def keep(self, block: Any) -> None:
+        """The graph touches ``block``."""
+        self.blocks[id(block)] = block
+
+    def hold(self, address: int, size: int) -> None:
+        """A block came back that the graph may touch."""
+        self.held.append((address, size))
+
+    def joins(self, stream: StreamState, other: StreamState) -> None:
+        """``stream`` is about to wait for ``other``: both are of the graph, or neither is."""
+        if other in self.joined:
+            self.joined.add(stream)
+        elif stream in self.joined:
+            what = f"the graph depends on work outside of it, at {user_line()}"
+            raise CaptureError("graph", what, hint="making that tensor before the capture")
+
+    def refuse(self, what: str, hint: str | None = None) -> None:
+        """Raise because of something that a graph cannot hold."""
+        raise CaptureError(
+            "graph", f"{what} while a graph is captured, at {user_line()}", hint=hint
+        )
+
+    def gather(self) -> None:
+        """Let the stream of the capture wait for those that joined it on the way."""
+        for other in self.joined - {self.stream}:
+            self.order.after_all(self.stream, other)

@@ -1,0 +1,112 @@
+"""What a pool does beyond handing out blocks, once somebody has asked for it.
+
+Several streams, memory of its own for a graph or a ``MemPool``, red zones around every block,
+and records of who asked for what. A pool gets its ``Guards`` with the first of these, for good.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from ruda.backends.cuda.memory import Arena, Pool, size_class
+from ruda.backends.cuda.order import Order
+from ruda.backends.cuda.places import running_modules, user_line
+from ruda.backends.cuda.redzone import ZONE, RedZones
+
+
+class _Local(threading.local):
+    """The arena that a thread takes its memory from; None for the common one."""
+
+    arena: Arena | None = None
+
+
+class Guards:
+    """Takes over ``take`` and ``give`` of ``pool``."""
+
+    def __init__(self, pool: Pool, order: Order) -> None:
+        self.pool = pool
+        self.order = order
+        self.ordered = False
+        self.records = False
+        self.zones: RedZones | None = None
+        self.local = _Local()
+        self.arenas: list[Arena] = []
+        self.homes: dict[int, Arena] = {}
+        self.origins: dict[int, tuple[str, str]] = {}
+
+    @property
+    def capturing(self) -> bool:
+        """Whether a graph is being taken down, when nothing may wait for the device."""
+        return self.order.capture is not None
+
+    def take(self, nbytes: int) -> tuple[int, int]:
+        """As ``Pool.take``."""
+        pool, margin = self.pool, 0 if self.zones is None else ZONE
+        arena = self.local.arena or pool.arena
+        size = size_class(nbytes + 2 * margin)
+        address, size = self._pop(arena, size, nbytes)
+        if self.ordered or self.capturing:
+            self.order.took(address + margin)
+        if arena is not pool.arena:
+            self.homes[address + margin] = arena
+        if self.records:
+            self.origins[address + margin] = user_line(), running_modules()
+        if self.zones is not None:
+            self.zones.surround(address, size, nbytes)
+        pool.used += size
+        pool.peak = max(pool.peak, pool.used)
+        return address + margin, size
+
+    def _pop(self, arena: Arena, size: int, nbytes: int) -> tuple[int, int]:
+        """A free block, rather one that nobody elsewhere may still be using."""
+        stock = arena.free[size]
+        if self.ordered and self.zones is None:
+            stream = self.order.current()
+            for i in range(len(stock) - 1, max(len(stock) - 9, -1), -1):
+                mark = self.order.marks.get(stock[i])
+                if mark is None or self.order.seen_all(mark, stream):
+                    return stock.pop(i), size
+        try:
+            return stock.pop(), size
+        except IndexError:
+            return self.pool.grow(arena, size, nbytes)
+
+    def give(self, address: int, size: int) -> None:
+        """As ``Pool.give``."""
+        self.origins.pop(address, None)
+        if self.ordered:
+            self.order.gave(address)
+        arena = self.homes.pop(address, None)
+        if self.capturing and arena is None:
+            # The graph reads it at every replay, whoever made it.
+            self.homes[address] = self.pool.arena
+            self.order.capture.hold(address, size)
+            return
+        self.pool.used -= size
+        if self.zones is not None and self.zones.owns(address):
+            address = self.zones.check_and_forget(address)
+        (self.pool.arena if arena is None else arena).free[size].append(address)
+
+    def forget(self, address: int, size: int) -> None:
+        """A segment goes back to the driver: its addresses may mean something else tomorrow."""
+        for known in (self.order.marks, self.homes, self.origins):
+            for at in [a for a in known if address <= a < address + size]:
+                del known[at]
+
+    def open(self) -> Arena:
+        """A new arena."""
+        arena = Arena()
+        self.arenas.append(arena)
+        return arena
+
+    def close(self, arena: Arena) -> None:
+        """Let the common arena have the free blocks and, as they come back, the others."""
+        if arena not in self.arenas:
+            return
+        self.arenas.remove(arena)
+        common = self.pool.arena
+        common.segments.update(arena.segments)
+        for size, stock in arena.free.items():
+            common.free[size].extend(stock)
+        for address in [a for a, home in self.homes.items() if home is arena]:
+            self.homes[address] = common
