@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from ruda.backends.cuda.blas import gemm
 from ruda.backends.cuda.dnn import attention, conv
-from ruda.backends.cuda.prim import categorical, dropout, random, regions, scan
+from ruda.backends.cuda.prim import categorical, dropout, gather, random, regions, scan
 
 Bind: TypeAlias = Callable[[Any, Any], Callable[..., Any] | None]
 
@@ -20,6 +20,7 @@ MODULES = (
     categorical,
     conv,
     dropout,
+    gather,
     gemm,
     random,
     regions,

@@ -1,0 +1,166 @@
+"""Indices out of range on a device: recorded there, raised at the next synchronisation.
+
+A kernel clamps a bad index and the first thread that meets one tells the host which site it was
+queued at, the value and where it stood. A site is a line of the user's code for one plan, interned:
+finding its number costs a walk over ruda's own frames and one lookup.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+from ruda.core.errors import IndexRangeError
+from ruda.core.shapes import Shape
+from ruda.core.spec import Spec
+
+_RUDA = str(Path(__file__).parents[2]) + "/"
+# How many sites are remembered; an older one makes room, and its number is not used again.
+_REMEMBERED = 1 << 16
+
+
+class _Own(dict[str, bool]):
+    """Whether a file is one of ruda's own, by its name."""
+
+    def __missing__(self, name: str) -> bool:
+        own = self[name] = name.startswith(_RUDA)
+        return own
+
+
+_own = _Own()
+
+
+class Form:
+    """What the host knows of the indices of one plan.
+
+    ``axes`` and ``lengths`` are those that each index tensor selects from; ``wraps`` says whether a
+    negative index counts from the end.
+    """
+
+    __slots__ = ("axes", "index", "lengths", "numbers", "op", "wraps")
+
+    def __init__(self, op: str, index: Spec, axes: Shape, lengths: Shape, wraps: bool) -> None:
+        self.op, self.index, self.wraps = op, index, wraps
+        self.axes, self.lengths = axes, lengths
+        self.numbers: dict[tuple[int, int], int] = {}
+
+    def error(self, value: int, offset: int, which: int) -> IndexRangeError:
+        """The error for ``value``, which stands ``offset`` elements into the index's memory."""
+        size, axis = self.lengths[which], self.axes[which]
+        if self.index.dtype.kind == "uint":
+            value &= 0xFFFFFFFFFFFFFFFF
+        place = _coordinates(self.index, offset)[len(self.axes) > 1 :]
+        got = f"{value} at {place} for axis {axis} of size {size}"
+        expected = f"{-size if self.wraps else 0} to {size - 1}"
+        return IndexRangeError(self.op, "index out of range", got, expected)
+
+
+def _coordinates(spec: Spec, offset: int) -> Shape:
+    """The place of the element that lies ``offset`` from the first one; 0 on repeated axes."""
+    offset -= sum(min(s * (n - 1), 0) for n, s in zip(spec.shape, spec.strides, strict=True))
+    out = [0] * spec.ndim
+    for axis in sorted(range(spec.ndim), key=lambda a: -abs(spec.strides[a])):
+        stride, size = spec.strides[axis], spec.shape[axis]
+        if stride and size > 1:
+            steps = min(offset // abs(stride), size - 1)
+            offset -= steps * abs(stride)
+            out[axis] = steps if stride > 0 else size - 1 - steps
+    return tuple(out)
+
+
+class Site:
+    """An instruction of a user's code that queued an index operator, and the operator's form."""
+
+    __slots__ = ("code", "form", "inner", "instruction", "number")
+
+    def __init__(self, number: int, form: Form, frame: Any, inner: CodeType | None) -> None:
+        self.number, self.form, self.inner = number, form, inner
+        self.code, self.instruction = frame.f_code, frame.f_lasti
+
+    @property
+    def line(self) -> str:
+        """``file:line`` of the instruction."""
+        for start, stop, line in self.code.co_lines():
+            if line is not None and start <= self.instruction < stop:
+                return f"{self.code.co_filename}:{line}"
+        return f"{self.code.co_filename}:{self.code.co_firstlineno}"
+
+    def error(self, value: int, offset: int, which: int) -> IndexRangeError:
+        """The error in the name of the function that was called, with the line that called it."""
+        error = self.form.error(value, offset, which)
+        if self.inner is not None and self.inner.co_filename.endswith("/ops/gather.py"):
+            error = error.renamed(self.inner.co_name)
+        error.what += f", queued at {self.line}"
+        error.args = (error.op, error.what, *error.args[2:])
+        return error
+
+
+_sites: dict[int, Site] = {}
+_last = 0
+
+
+def site_of(form: Form) -> int:
+    """The number of the innermost frame outside of ruda, as a site of ``form``."""
+    frame: Any = sys._getframe(1)
+    inner = None
+    while _own[frame.f_code.co_filename] and frame.f_back is not None:
+        inner = frame.f_code
+        frame = frame.f_back
+    key = (id(frame.f_code), frame.f_lasti)
+    number = form.numbers.get(key)
+    # A remembered site keeps its code alive, so no other code has its id.
+    if number is not None and number > _last - _REMEMBERED:
+        return number
+    return _intern(form, key, frame, inner)
+
+
+def _intern(form: Form, key: tuple[int, int], frame: Any, inner: CodeType | None) -> int:
+    global _last
+    _last += 1
+    number = form.numbers[key] = _last
+    _sites[number % _REMEMBERED] = Site(number, form, frame, inner)
+    return number
+
+
+class Faults:
+    """The record of one device: what its index kernels are told, and what the host reads of it."""
+
+    def __init__(self, client: Any) -> None:
+        self._driver, self._now, self._checks = client.driver, client.now, client.checks
+        self._words: Any = None
+        self._record = self._claimed = 0
+
+    def parameters(self, form: Form) -> tuple[int, int, int]:
+        """The slots of a kernel's ``Faults``: for one launch by the calling line."""
+        if self._words is None:
+            self._make()
+        return self._record, self._claimed, site_of(form)
+
+    def _make(self) -> None:
+        host, self._record = self._driver.allocate_host(32)
+        words = (ctypes.c_uint64 * 4).from_address(host)
+        words[:] = (0, 0, 0, 0)
+        self._claimed = self._driver.allocate(512)
+        self._driver.fill(self._claimed, 0, 4, self._now.stream)
+        self._driver.wait(self._now.stream)
+        self._words = words
+        self._checks.append(self.check)
+
+    def check(self) -> None:
+        """Raise what was recorded and forget it; call it once the device's work is done."""
+        words = self._words
+        if words is not None and words[0]:
+            self._raise(*words)
+
+    def _raise(self, number: int, value: int, offset: int, which: int) -> None:
+        self._words[:] = (0, 0, 0, 0)
+        self._driver.fill(self._claimed, 0, 4, self._now.stream)
+        value, offset = (v - (1 << 64) if v >> 63 else v for v in (value, offset))
+        found = _sites.get(number % _REMEMBERED)
+        if found is None or found.number != number:
+            what = "index out of range, queued at a line no longer remembered"
+            raise IndexRangeError("index", what, value)
+        raise found.error(value, offset, which)
