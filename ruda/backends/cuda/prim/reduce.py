@@ -1,8 +1,8 @@
-"""Reductions over any axes, in one or two launches: sums, products, extremes, logic.
+"""Reductions over any axes: sums, products, extremes and their places, truth, moments, norms.
 
-The reduced axes are made innermost by strides, not by a copy. A block reduces one output, with many
-blocks to an output when there are few of them: then a second launch folds the partial results in
-fixed order, so results do not depend on timing.
+One launch, or two where an output is shared by several blocks: the second joins their states in a
+fixed order, so that results do not depend on timing. ``reduce_shape`` decides how; what is kept
+while reading is a fold of ``ruda/fold.cuh``.
 """
 
 from __future__ import annotations
@@ -10,200 +10,196 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from ruda.backends.cuda import source
 from ruda.backends.cuda.launch import Launcher
 from ruda.backends.cuda.memory import allocate
+from ruda.backends.cuda.prim.reduce_shape import THREADS, Axes, Shaped, axes_of, shape_of
 from ruda.backends.cuda.types import code_of, computed, stored
-from ruda.core.dtypes import DType, bool_, compute_of, int64
+from ruda.core.dtypes import DType, compute_of, real_of, uint8
 from ruda.core.errors import StrategyError
-from ruda.core.shapes import Shape
 from ruda.core.spec import Spec, spec_of
 
-THREADS = 256
+_HERE = Path(__file__)
 
 
 class Fold(NamedTuple):
-    """How a reduction folds: the neutral value, one step, and the end, in C of type ``T``."""
+    """A fold of ``ruda/fold.cuh``: its name, its type in C with T for elements, its state."""
 
-    start: str
-    step: str
-    end: str = "a"
+    name: str
+    form: str
+    state: Callable[[DType], int]
+    value: float = 0.0
+    ordered: bool = False
 
 
-FOLDS = {
-    "sum": Fold("to<T>(0)", "a + b"),
-    "prod": Fold("to<T>(1)", "a * b"),
-    "max": Fold("lowest<T>()", "ruda_max(a, b)"),
-    "min": Fold("highest<T>()", "ruda_min(a, b)"),
-    "any": Fold("false", "a || b"),
-    "all": Fold("true", "a && b"),
-    "count_nonzero": Fold("to<T>(0)", "a + b"),
-    "mean": Fold("to<T>(0)", "a + b", "mean_of(a, at.count)"),
+def _same(dtype: DType) -> int:
+    return dtype.itemsize
+
+
+def _real(dtype: DType) -> int:
+    return real_of(dtype).itemsize
+
+
+_FOLDS = {
+    "sum": Fold("sum", "Sum<T>", _same),
+    "mean": Fold("mean", "Mean<T>", _same),
+    "prod": Fold("prod", "Product<T>", _same),
+    "max": Fold("max", "Largest<T>", _same),
+    "min": Fold("min", "Smallest<T>", _same),
+    "any": Fold("any", "Some<T>", lambda _: 4),
+    "all": Fold("all", "Every<T>", lambda _: 4),
+    "count_nonzero": Fold("count_nonzero", "Nonzero<T>", lambda _: 8),
+    "argmax": Fold("argmax", "Where<T, true>", lambda _: 16, ordered=True),
+    "argmin": Fold("argmin", "Where<T, false>", lambda _: 16, ordered=True),
+    "var": Fold("var", "Spread<T, false>", lambda t: t.itemsize + 2 * _real(t)),
+    "std": Fold("std", "Spread<T, true>", lambda t: t.itemsize + 2 * _real(t)),
+    "logsumexp": Fold("logsumexp", "LogSumExp<T>", lambda t: 2 * t.itemsize),
+}
+_NORMS = {
+    0.0: Fold("norm_0", "Nonzero<T>", lambda _: 8),
+    1.0: Fold("norm_1", "SumOfSizes<T>", _real),
+    2.0: Fold("norm_2", "RootOfSquares<T>", _real),
+    math.inf: Fold("norm_inf", "LargestSize<T>", _real),
+    -math.inf: Fold("norm_low", "SmallestSize<T>", _real),
 }
 
-_TEMPLATE = """#include "ruda/math.cuh"
-#include "ruda/limits.cuh"
 
-typedef {compute} T;
-struct Geometry {{ i64 inner, count, osize[8], ostride[8], isize[8], istride[8]; }};
+class Typed(NamedTuple):
+    """A fold with the types of a plan: elements in memory, while computing, and of the output."""
 
-__device__ __forceinline__ T fold(T a, T b) {{ return {step}; }}
-__device__ __forceinline__ i64 place(i64 i, const i64* size, const i64* stride) {{
-    i64 at = 0;
-#pragma unroll
-    for (int d = {rank} - 1; d >= 0; --d) {{
-        const i64 whole = i / size[d];
-        at += (i - whole * size[d]) * stride[d];
-        i = whole;
-    }}
-    return at;
-}}
+    fold: Fold
+    given: DType
+    compute: DType
+    out: DType
 
-// x: outer x inner elements through strides; out: [gridDim.x, gridDim.y]. Block (o, p) folds part p
-// of the inner elements of output o, {threads} threads, one value of T a thread in shared memory.
-extern "C" __global__ void __launch_bounds__({threads})
-{name}({stored_out}* __restrict__ out, const {stored_in}* __restrict__ x, const Geometry at) {{
-    __shared__ T lanes[{threads}];
-    const i64 base = place(blockIdx.x, at.osize, at.ostride);
-    const i64 step = (i64)gridDim.y * {threads};
-    T a = {start};
-    for (i64 i = (i64)blockIdx.y * {threads} + threadIdx.x; i < at.inner; i += step) {{
-        const {stored_in} v = x[base + place(i, at.isize, at.istride)];
-        a = fold(a, {load});
-    }}
-    lanes[threadIdx.x] = a;
-    __syncthreads();
-#pragma unroll
-    for (int far = {threads} / 2; far > 0; far >>= 1) {{
-        if (threadIdx.x < far)
-            lanes[threadIdx.x] = fold(lanes[threadIdx.x], lanes[threadIdx.x + far]);
-        __syncthreads();
-    }}
-    if (threadIdx.x == 0) {{
-        a = lanes[0];
-        out[(i64)blockIdx.x * gridDim.y + blockIdx.y] = to<{stored_out}>({end});
-    }}
-}}
-"""
+    @property
+    def form(self) -> str:
+        """The type of the fold in C."""
+        return self.fold.form.replace("<T", f"<{computed(self.compute)}")
+
+    @property
+    def state(self) -> int:
+        """Bytes of an accumulator."""
+        return self.fold.state(self.compute)
+
+    @property
+    def name(self) -> str:
+        """The beginning of the names of its kernels."""
+        codes = "_".join(code_of(t) for t in (self.given, self.compute, self.out))
+        return f"{self.fold.name}_{codes}"
 
 
-def source(
-    op: str, given: DType, compute: DType, out: DType, rank: int, phase: str
-) -> tuple[str, str]:
-    """Name and CUDA C of one launch: ``phase`` is "whole", "parts" (first) or "fold" (second)."""
-    plan = FOLDS[op]
-    name = f"{op}_{code_of(given)}_{code_of(out)}_r{rank}_{phase}"
-    load = "to<T>(v)"
-    if phase != "fold" and op == "count_nonzero":
-        load = "T(to<bool>(v))"
-    text = _TEMPLATE.format(
-        compute=computed(compute),
-        step=plan.step,
-        start=plan.start,
-        end="a" if phase == "parts" else plan.end,
-        load=load,
-        rank=rank,
-        threads=THREADS,
-        name=name,
-        stored_in=stored(given),
-        stored_out=stored(out),
+def typed_of(plan: Any) -> Typed:
+    """The fold of ``plan`` and its types."""
+    op, x = plan.op.name, plan.specs[0]
+    fold, value = _FOLDS.get(op), 0.0
+    if op in ("var", "std"):
+        count = math.prod(x.shape[a] for a in plan.attrs[0])
+        value = max(count - plan.attrs[2], 0.0)
+    elif op == "vector_norm":
+        value = plan.attrs[2]
+        fold = _NORMS.get(value) or Fold("norm_p", "RootOfPowers<T>", _real)
+    if fold is None:
+        raise StrategyError(op, "has no CUDA kernel yet", x)
+    wanted = plan.op.dtype_of_operands(plan)[0] or plan.out.dtype
+    if op in ("any", "all", "count_nonzero"):
+        wanted = x.dtype
+    return Typed(fold._replace(value=value), x.dtype, compute_of(wanted), plan.out.dtype)
+
+
+def kernel_of(typed: Typed, shaped: Shaped) -> tuple[str, str]:
+    """Name and source of the first launch."""
+    parts = shaped.splits > 1
+    facts = "_".join(f"{k[0].lower()}{v}" for k, v in shaped.settings.items())
+    name = f"{typed.name}_{shaped.kernel}_{facts}{'_parts' * parts}"
+    text = source.instance(
+        str(_HERE.with_name(f"reduce_{shaped.kernel}.py")),
+        NAME=name,
+        FOLD=typed.form,
+        IN=stored(typed.given),
+        OUT=stored(typed.out),
+        TARGET="State" if parts else stored(typed.out),
+        PARTS=int(parts),
+        **shaped.settings,
     )
     return name, text
 
 
-def bind(client: Any, plan: Any, axes: Shape) -> Callable[[Any], Any]:
+def parts_kernel_of(typed: Typed) -> tuple[str, str]:
+    """Name and source of the launch that joins parts."""
+    name = f"{typed.name}_join"
+    here = str(_HERE.with_name("reduce_parts.py"))
+    return name, source.instance(here, NAME=name, FOLD=typed.form, OUT=stored(typed.out))
+
+
+def bind(client: Any, plan: Any) -> Callable[[Any], Any]:
     """The function from the operand's handle to the reduced output."""
-    op, (x,) = plan.op.name, plan.specs
-    if op not in FOLDS:
-        raise StrategyError(op, "has no CUDA kernel yet", x)
-    out = plan.out
-    outer = [
-        (n, s) for i, (n, s) in enumerate(zip(x.shape, x.strides, strict=True)) if i not in axes
-    ]
-    inner = [(n, s) for i, (n, s) in enumerate(zip(x.shape, x.strides, strict=True)) if i in axes]
-    count = math.prod(n for n, _ in inner)
-    wanted = plan.op.dtype_of_operands(plan)[0] or out.dtype
-    logical = {"any": bool_, "all": bool_, "count_nonzero": int64}
-    compute = compute_of(logical.get(op, wanted))
-    parts = _parts(client, out.size, count)
-    geometry = _packed(_joined(outer), _joined(inner), count)
-    rank = max(len(_joined(outer)), len(_joined(inner)), 1)
-    if parts == 1:
-        first = _launcher(
-            client, source(op, x.dtype, compute, out.dtype, rank, "whole"), (out.size, 1), geometry
-        )
-        return _once(client, first, out)
-    first = _launcher(
-        client, source(op, x.dtype, compute, compute, rank, "parts"), (out.size, parts), geometry
-    )
-    dense = _packed([(out.size, parts)], [(parts, 1)], count)
-    second = _launcher(
-        client, source(op, compute, compute, out.dtype, 1, "fold"), (out.size, 1), dense
-    )
-    between = spec_of(client, (out.size, parts), compute)
-    return _twice(client, first, second, out, between)
+    typed, x = typed_of(plan), plan.specs[0]
+    axes = axes_of(x, plan.attrs[0], typed.fold.ordered)
+    count = math.prod(x.shape[a] for a in plan.attrs[0])
+    setting = struct.pack("<qd", count, typed.fold.value)
+    out, pool = plan.out, client.pool
+    if out.size == 0:
+        return lambda h: allocate(pool, out)
+    shift = axes.offset * x.dtype.itemsize
+    shaped = _shaped(client, typed, axes)
+    run = _launches(client, typed, shaped, setting, out)
+    # Addresses are multiples of the element: only wide reads ask for more.
+    loose = shaped.align // x.dtype.itemsize <= 1
+    if loose:
+        return lambda h: run(h.address + shift)
+    mask, spare = shaped.align - 1, []
+
+    def launch(h: Any) -> Any:
+        address = h.address + shift
+        if address & mask == 0:
+            return run(address)
+        if not spare:
+            other = _shaped(client, typed, axes, scalar=True)
+            spare.append(_launches(client, typed, other, setting, out))
+        return spare[0](address)
+
+    return launch
 
 
-def _parts(client: Any, outputs: int, count: int) -> int:
-    """Blocks per output: enough to fill the device, each with work for its threads."""
-    if outputs == 0:
-        return 1
-    wanted = -(-client.driver.multiprocessors * 8 // outputs)
-    return max(1, min(wanted, -(-count // (THREADS * 8)), 1024))
+def _shaped(client: Any, typed: Typed, axes: Axes, scalar: bool = False) -> Shaped:
+    units = client.driver.multiprocessors
+    return shape_of(axes, typed.given.itemsize, typed.state, units, scalar)
 
 
-def _joined(axes: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Neighbouring axes joined where they step evenly."""
-    out: list[tuple[int, int]] = []
-    for size, stride in axes:
-        if size == 1:
-            continue
-        if out and out[-1][1] == stride * size:
-            out[-1] = (out[-1][0] * size, stride)
-        else:
-            out.append((size, stride))
-    return out
+def _launches(
+    client: Any, typed: Typed, shaped: Shaped, setting: bytes, out: Spec
+) -> Callable[[int], Any]:
+    """The function from an address to the output: one launch or two."""
+    name, text = kernel_of(typed, shaped)
+    first = Launcher(client, text, name, shaped.grid, THREADS, (1, 1), [shaped.packed(setting)])
+    pool = client.pool
+    if shaped.splits == 1:
 
+        def once(address: int) -> Any:
+            result = allocate(pool, out)
+            first(result.address, address)
+            return result
 
-def _packed(outer: Any, inner: Any, count: int) -> bytes:
-    """The struct Geometry; both lists count from the outermost, as ``place`` unwinds them."""
-    rank = max(len(outer), len(inner), 1)
-    if rank > 8:
-        raise StrategyError("reduce", "more than 8 separate dimensions", rank, hint="contiguous()")
-    numbers = [math.prod(n for n, _ in inner), count]
-    for axes in (outer, inner):
-        filled = [(1, 0)] * (rank - len(axes)) + list(axes)
-        numbers += [n for n, _ in filled] + [1] * (8 - rank)
-        numbers += [s for _, s in filled] + [0] * (8 - rank)
-    return struct.pack(f"<{len(numbers)}q", *numbers)
+        return once
+    between = spec_of(client, (shaped.splits * out.size * typed.state,), uint8)
+    team = min(THREADS, 1 << (shaped.splits - 1).bit_length())
+    fixed = struct.pack("<3q", out.size, shaped.splits, team) + setting
+    name, text = parts_kernel_of(typed)
+    blocks = -(-out.size // (THREADS // team))
+    second = Launcher(client, text, name, blocks, THREADS, (1, 1), [fixed])
 
-
-def _launcher(
-    client: Any, kernel: tuple[str, str], grid: tuple[int, int], geometry: bytes
-) -> Launcher:
-    name, text = kernel
-    return Launcher(client, text, name, grid, THREADS, (1, 1), [geometry])
-
-
-def _once(client: Any, first: Launcher, out: Spec) -> Callable[[Any], Any]:
-    def run(h: Any) -> Any:
-        result = allocate(client.pool, out)
-        if out.size:
-            first(result.address, h.address)
+    def twice(address: int) -> Any:
+        parts = allocate(pool, between)
+        result = allocate(pool, out)
+        first(parts.address, address)
+        second(result.address, parts.address)
         return result
 
-    return run
+    return twice
 
 
-def _twice(
-    client: Any, first: Launcher, second: Launcher, out: Spec, between: Spec
-) -> Callable[[Any], Any]:
-    def run(h: Any) -> Any:
-        partial = allocate(client.pool, between)
-        result = allocate(client.pool, out)
-        first(partial.address, h.address)
-        second(result.address, partial.address)
-        return result
-
-    return run
+KERNELS = dict.fromkeys((*_FOLDS, "vector_norm"), bind)
