@@ -85,6 +85,7 @@ class _Conv(ConvLayer):
         "dilation": 1,
         "groups": 1,
         "padding_mode": "zeros",
+        "layout": "nchw",
     }
 
     def __init__(
@@ -100,12 +101,14 @@ class _Conv(ConvLayer):
         padding_mode: str = "zeros",
         device: Any = None,
         dtype: Any = None,
+        layout: str = "nchw",
     ) -> None:
         super().__init__()
         self._set_channels(in_channels, out_channels, kernel_size, groups)
         if padding_mode not in BORDERS:
             got, expected = repr(padding_mode), f"one of {tuple(BORDERS)}"
             raise ArgumentError(type(self).__name__, "unknown padding mode", got, expected)
+        self.layout = layout
         self.stride = stride
         self.padding = padding
         self.dilation = dilation
@@ -119,7 +122,10 @@ class _Conv(ConvLayer):
         if self.padding_mode != "zeros":
             input, padding = self._bordered(input), 0
         settings = (self.stride, padding, self.dilation, self.groups)
-        return type(self)._function(input, self.weight, self.bias, *settings)  # type: ignore[no-any-return]
+        out: RudaTensor = type(self)._function(
+            input, self.weight, self.bias, *settings, layout=self.layout
+        )
+        return out
 
     def _bordered(self, x: RudaTensor) -> RudaTensor:
         """``x`` with the padding that ``padding_mode`` finds at its borders."""
@@ -130,8 +136,9 @@ class _Conv(ConvLayer):
             pairs = tuple((n // 2, n - n // 2) for n in reach)
         else:
             pairs = padding_pairs(0 if self.padding == "valid" else self.padding, rank, name)
-        leading = ((0, 0),) * (x.ndim - rank)
-        return pad(x, leading + pairs, mode=BORDERS[self.padding_mode])
+        first = self.layout == "nchw"
+        leading = ((0, 0),) * (x.ndim - rank - (not first))
+        return pad(x, leading + pairs + ((0, 0),) * (not first), mode=BORDERS[self.padding_mode])
 
 
 class Conv1d(_Conv):
@@ -146,7 +153,8 @@ class Conv2d(_Conv):
 
     Sizes are integers or one per axis; ``padding`` may also be ``"same"`` or ``"valid"``, and is
     filled as ``padding_mode`` says: ``zeros``, ``reflect``, ``replicate`` or ``circular``. Weight
-    and ``bias [out]`` start uniform on ±1 / sqrt(fan_in).
+    and ``bias [out]`` start uniform on ±1 / sqrt(fan_in). With ``layout="nhwc"`` input and result
+    are ``[N, H, W, channels]``; the weight keeps its shape.
 
     >>> ruda.nn.Conv2d(3, 8, 3, padding=1)(ruda.ones((2, 3, 5, 5))).shape
     (2, 8, 5, 5)

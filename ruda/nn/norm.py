@@ -179,11 +179,13 @@ class _BatchNorm(_Affine):
         track_running_stats: bool = True,
         device: Any = None,
         dtype: Any = None,
+        layout: str = "nchw",
     ) -> None:
         super().__init__()
         self.num_features = num_features
         self.eps = eps
         self.momentum = momentum
+        self.layout = layout
         where = {"device": device, "dtype": dtype}
         self._set_affine((num_features,), affine, affine, where)
         tracks = track_running_stats
@@ -217,6 +219,7 @@ class _BatchNorm(_Affine):
             self.training or self.running_mean is None,
             0.0 if share is None else share,
             self.eps,
+            layout=self.layout,
         )
 
     def _counted(self) -> Any:
@@ -229,8 +232,9 @@ class _BatchNorm(_Affine):
             return 1.0 / astype(count, float64) if self.momentum is None else self.momentum
 
     def extra_repr(self) -> str:
-        """Features, eps and momentum."""
-        return f"{self.num_features}, eps={self.eps}, momentum={self.momentum}"
+        """Features, eps and momentum, and a layout that is not nchw."""
+        last = "" if self.layout == "nchw" else f", layout={self.layout!r}"
+        return f"{self.num_features}, eps={self.eps}, momentum={self.momentum}{last}"
 
 
 class BatchNorm1d(_BatchNorm):
@@ -244,7 +248,8 @@ class BatchNorm2d(_BatchNorm):
 
     While training the statistics are those of the batch, and the buffers ``running_mean`` and
     ``running_var`` (unbiased) move towards them by ``momentum``; None weighs all batches equally.
-    In ``eval`` the buffers are used. Ioffe and Szegedy, "Batch Normalization" (2015).
+    In ``eval`` the buffers are used. ``layout="nhwc"`` has the channels last. Ioffe and Szegedy,
+    "Batch Normalization" (2015).
 
     >>> layer = ruda.nn.BatchNorm2d(3)
     >>> layer(ruda.ones((2, 3, 4, 4))).shape, layer.num_batches_tracked.item()

@@ -131,18 +131,18 @@ def standard_norm(x: RudaTensor, weight: Any, bias: Any, axes: Shape, eps: float
     return astype(y, x.dtype, copy=False), mean, var
 
 
-def _channels(name: str, x: RudaTensor, least: int, **params: Any) -> list[Any]:
-    """Each parameter ``[C]`` of ``x [N, C, *S]`` in a shape that broadcasts, None as it is."""
+def _channels(name: str, x: RudaTensor, least: int, axis: int = 1, **params: Any) -> list[Any]:
+    """Each parameter ``[C]`` in a shape that broadcasts along ``axis``, None as it is."""
     check_tensors(name, **params)
     if x.ndim < least:
         axes = "[N, C, *S]" if least == 2 else "[N, C, *S] with a spatial axis"
         raise NormalizationShapeError(name, "too few axes", x.shape, axes)
     out = []
     for param, value in params.items():
-        if value is not None and value.shape != x.shape[1:2]:
-            got, expected = value.shape, x.shape[1:2]
+        if value is not None and value.shape != (x.shape[axis],):
+            got, expected = value.shape, (x.shape[axis],)
             raise NormalizationShapeError(name, f"{param} does not fit the channels", got, expected)
-        out.append(None if value is None else reshape(value, (1, -1) + (1,) * (x.ndim - 2)))
+        out.append(None if value is None else reshape(value, (-1,) + (1,) * (x.ndim - 1 - axis)))
     return out
 
 
@@ -156,28 +156,33 @@ def batch_norm(
     training: bool = False,
     momentum: Any = 0.1,
     eps: float = 1e-5,
+    *,
+    layout: str = "nchw",
 ) -> RudaTensor:
     """Standardise ``input [N, C, *S]`` per channel, then scale and shift by ``weight``, ``bias``.
 
     While ``training`` by the statistics of the batch, which also move the running ones in place:
     ``running += momentum * (batch - running)``, with the unbiased variance; a momentum that is a
     0-d tensor may change from step to step. Otherwise by the
-    running statistics. All parameters are ``[C]``; dtypes as ``layer_norm``. Ioffe and Szegedy,
-    "Batch Normalization", 2015.
+    running statistics. All parameters are ``[C]``; dtypes as ``layer_norm``. With
+    ``layout="nhwc"`` the channels are the last axis. Ioffe and Szegedy, "Batch Normalization",
+    2015.
 
     Raises ``NormalizationShapeError`` also for a batch with one value per channel.
     """
     name, number = "batch_norm", positive("batch_norm", "eps", eps)
-    mean, var, w, b = _channels(
-        name, input, 2, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias
-    )
+    if layout not in ("nchw", "nhwc"):
+        raise NormalizationArgumentError(name, "unknown layout", repr(layout), "nchw or nhwc")
+    axis = 1 if layout == "nchw" else max(input.ndim - 1, 0)
+    running = {"running_mean": running_mean, "running_var": running_var}
+    mean, var, w, b = _channels(name, input, 2, axis, **running, weight=weight, bias=bias)
     if not training:
         if mean is None or var is None:
             hint = "training=True"
             raise NormalizationArgumentError(name, "needs running statistics", hint=hint)
         return _by_running(input, mean, var, w, b, number)
-    axes = (0, *range(2, input.ndim))
-    count = input.size // max(1, input.shape[1])
+    axes = tuple(i for i in range(input.ndim) if i != axis)
+    count = input.size // max(1, input.shape[axis])
     if count < 2:
         expected = "more than one value per channel while training"
         raise NormalizationShapeError(name, "no variance", input.shape, expected)
