@@ -11,6 +11,7 @@ import numpy as np
 from benchmarks import Line, row
 from benchmarks.gpu import alternate, result
 from benchmarks.works.networks import example, weighted
+from benchmarks.works.resnet import resnet50
 from benchmarks.works.single import load
 
 # GPT-2 124M, its vocabulary padded to a multiple of 64 as usual; the small one of examples/gpt.py.
@@ -113,3 +114,80 @@ def gpt2() -> Iterator[Line]:
 @row("J8", "training step of a GPT of 0.8 M parameters, batch 32, context 64")
 def small() -> Iterator[Line]:
     yield compare("J8", "eager", SMALL, 32, False, 1.0)
+
+
+def ruda_resnet(batch: int) -> Callable[[], Any]:
+    """An eager step of ResNet-50 with channels last, autocast bfloat16, SGD with momentum."""
+    import ruda
+    import ruda.nn.functional as F
+    from ruda import nn, optim
+
+    model = resnet50(nn, True)
+    load_the_same(model, lambda a: ruda.asarray(a))
+    model = model.to("cuda")
+    opt = optim.SGD(model.parameters(), lr=1e-2, momentum=0.9)
+    x, y = (ruda.asarray(v, device="cuda") for v in images(batch))
+
+    def step() -> Any:
+        with ruda.autocast("bfloat16"):
+            loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        opt.step()
+        opt.zero_grad()
+        return loss
+
+    return step
+
+
+def torch_resnet(batch: int) -> Callable[[], Any]:
+    """The same step by PyTorch, in its channels-last memory format, cuDNN free to choose."""
+    import torch
+
+    torch.backends.cudnn.benchmark = True
+    model = resnet50(torch.nn, False)
+    load_the_same(model, torch.from_numpy)
+    model = model.to("cuda", memory_format=torch.channels_last)
+    opt = torch.optim.SGD(model.parameters(), lr=1e-2, momentum=0.9, fused=True)
+    images_, labels = images(batch)
+    x, y = torch.from_numpy(images_).permute(0, 3, 1, 2).cuda(), torch.from_numpy(labels).cuda()
+
+    def step() -> Any:
+        with torch.autocast("cuda", torch.bfloat16):
+            loss = torch.nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        opt.step()
+        opt.zero_grad()
+        return loss
+
+    return step
+
+
+def load_the_same(model: Any, convert: Callable[[Any], Any]) -> None:
+    """Weights that depend on their names and shapes alone; statistics stay as they are."""
+    rng = np.random.default_rng(0)
+    found = {}
+    for name, value in model.state_dict().items():
+        shape = tuple(value.shape)
+        if len(shape) > 1:
+            scale = np.sqrt(2 / np.prod(shape[1:]))
+            found[name] = convert((rng.standard_normal(shape) * scale).astype("f4"))
+    model.load_state_dict(found, strict=False)
+
+
+def images(batch: int) -> tuple[Any, Any]:
+    """Noise [batch, 224, 224, 3] and a class for each."""
+    rng = np.random.default_rng(1)
+    noise = rng.standard_normal((batch, 224, 224, 3), dtype=np.float32)
+    return noise, rng.integers(0, 1000, batch)
+
+
+@row("J6", "ResNet-50 training step, batch 256, channels last, autocast bfloat16")
+def resnet() -> Iterator[Line]:
+    batch = 256
+    steps = {"ruda": ruda_resnet(batch), "TE": torch_resnet(batch)}
+    losses = {name: [float(step().item()) for _ in range(3)] for name, step in steps.items()}
+    apart = max(abs(a - b) / abs(b) for a, b in zip(*losses.values(), strict=True))
+    assert apart < 5e-2, losses
+    times = alternate(steps, rounds=10, warmup=2)
+    rate = round(batch / times["ruda"].median)
+    yield result("J6", "eager", times, goal=0.9, strategy="eager", images_per_second=rate)
