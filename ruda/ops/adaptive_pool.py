@@ -30,7 +30,7 @@ _adaptive_max_pool = row(
     numpy=reference.adaptive_max_pool,
     vjp=(
         lambda g, x_spec, indices, output_size: max_pool_backward(
-            g[0], indices, x_spec.shape, len(output_size)
+            g[0], indices, x_spec.shape, len(output_size), ()
         ),
     ),
     accepts=REAL,

@@ -51,8 +51,8 @@ _max_pool = row(
     dtype=with_indices,
     numpy=reference.max_pool,
     vjp=(
-        lambda g, x_spec, indices, kernel: max_pool_backward(
-            g[0], indices, x_spec.shape, len(kernel)
+        lambda g, x_spec, indices, kernel, stride, padding, dilation: max_pool_backward(
+            g[0], indices, x_spec.shape, len(kernel), (kernel, stride, padding, dilation)
         ),
     ),
     accepts=REAL,
@@ -64,35 +64,44 @@ def _first(op: Any, specs: Specs, *_: Any) -> Any:
     return (specs[0].dtype, None), specs[0].dtype
 
 
-def _placed(op: Any, specs: Specs, x_shape: Shape, ndim: int) -> Shape:
+def _placed(op: Any, specs: Specs, x_shape: Shape, *_: Any) -> Shape:
     if specs[0].shape != specs[1].shape:
         got = f"{specs[0].shape} and {specs[1].shape}"
         raise ShapeError(op.name, "gradient and indices differ", got)
     return x_shape
 
 
+# ``window`` says which windows can have chosen an element, so that a backward may gather: kernel,
+# stride, padding and dilation, () for adaptive windows, None where any may.
 max_pool_backward = row(
     "index",
     "max_pool_backward",
     "dy indices",
-    "x_shape ndim",
+    "x_shape ndim window",
     shape=_placed,
     takes={"indices": INTEGER},
     dtype=_first,
-    numpy=reference.max_pool_backward,
-    vjp=(lambda g, indices, ndim: _pick(g, indices, ndim), None),
+    numpy=lambda g, indices, x_shape, ndim, window: reference.max_pool_backward(
+        g, indices, x_shape, ndim
+    ),
+    vjp=(lambda g, indices, ndim, window: _pick(g, indices, ndim, window), None),
     doc="Each gradient added to the element that won its window.",
 )
 _pick = row(
     "index",
     "max_pool_pick",
     "x indices",
-    "ndim",
-    shape=lambda op, specs, ndim: specs[1].shape,
+    "ndim window",
+    shape=lambda op, specs, *_: specs[1].shape,
     takes={"indices": INTEGER},
     dtype=_first,
-    numpy=reference.max_pool_pick,
-    vjp=(lambda g, indices, x_spec, ndim: max_pool_backward(g, indices, x_spec.shape, ndim), None),
+    numpy=lambda x, indices, ndim, window: reference.max_pool_pick(x, indices, ndim),
+    vjp=(
+        lambda g, indices, x_spec, ndim, window: max_pool_backward(
+            g, indices, x_spec.shape, ndim, window
+        ),
+        None,
+    ),
     doc="The elements that won their windows; zero for a window of padding.",
 )
 

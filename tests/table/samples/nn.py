@@ -94,12 +94,12 @@ SAMPLES = {
         Sample(((0, 3, 8),), (*PAIR, (1,), False)),
     ],
     "max_pool_backward": [
-        Sample(((2, 3), np.array([[0, 2, -1], [1, 1, 3]])), ((2, 4), 1)),
-        Sample(((1, 2, 2), np.array([[[0, 5], [5, 3]]])), ((1, 2, 3), 2)),
+        Sample(((2, 3), np.array([[0, 2, -1], [1, 1, 3]])), ((2, 4), 1, None)),
+        Sample(((1, 2, 2), np.array([[[0, 5], [5, 3]]])), ((1, 2, 3), 2, None)),
     ],
     "max_pool_pick": [
-        Sample(((2, 4), np.array([[0, 2, -1], [1, 1, 3]])), (1,)),
-        Sample(((1, 2, 3), np.array([[[0, 5], [5, 3]]])), (2,)),
+        Sample(((2, 4), np.array([[0, 2, -1], [1, 1, 3]])), (1, None)),
+        Sample(((1, 2, 3), np.array([[[0, 5], [5, 3]]])), (2, None)),
     ],
     "avg_pool": [
         Sample(((2, 3, 8),), (*PAIR, False, True, None)),
