@@ -260,6 +260,7 @@ from ruda.ops.trig import acos, asin, atan, atan2, cos, sin, tan
 from ruda.tensor import methods as _methods
 from ruda.tensor.determinism import deterministic
 from ruda.tensor.tensor import RudaTensor
+from ruda.tensor.transaction import read_many, transaction
 
 Tensor = RudaTensor
 newaxis = None
@@ -269,7 +270,18 @@ __array_api_version__ = "2024.12"
 _methods.attach(globals())
 
 # Loaded on first use: importing ruda stays light.
-_LAZY_MODULES = ("autodiff", "data", "fft", "linalg", "nn", "optim", "random", "store", "testing")
+_LAZY_MODULES = (
+    "autodiff",
+    "cuda",
+    "data",
+    "fft",
+    "linalg",
+    "nn",
+    "optim",
+    "random",
+    "store",
+    "testing",
+)
 _LAZY_NAMES: dict[str, str] = {
     "grad": "ruda.autodiff.api",
     "value_and_grad": "ruda.autodiff.api",

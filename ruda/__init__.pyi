@@ -43,7 +43,9 @@ from ruda.ops.tiling import pad, repeat, roll, tile
 from ruda.ops.trig import acos, asin, atan, atan2, cos, sin, tan
 from ruda.tensor.determinism import deterministic
 from ruda.tensor.tensor import RudaTensor
+from ruda.tensor.transaction import read_many, transaction
 from ruda import autodiff
+from ruda import cuda
 from ruda import data
 from ruda import fft
 from ruda import linalg
@@ -149,6 +151,7 @@ __all__ = [
     "cos",
     "cosh",
     "count_nonzero",
+    "cuda",
     "cumlogsumexp",
     "cummax",
     "cummin",
@@ -286,6 +289,7 @@ __all__ = [
     "prod",
     "quantile",
     "random",
+    "read_many",
     "real",
     "reciprocal",
     "relu",
@@ -341,6 +345,7 @@ __all__ = [
     "tile",
     "to",
     "topk",
+    "transaction",
     "transpose",
     "tri",
     "tril",

@@ -16,7 +16,6 @@ NAMES = {
     "clone": "copy",
     "concatenate": "concat",
     "cross": "linalg.cross",
-    "cuda": "Device",
     "det": "linalg.det",
     "device": "Device",
     "div": "divide",

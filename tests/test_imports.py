@@ -21,6 +21,7 @@ MAY_IMPORT = {
     "display": {"core", "tensor", "display"},
     "ops": {"core", "tensor", "ops"},
     "backends": {"core", "tensor", "ops", "backends"},
+    "cuda": {"core", "tensor", "ops", "backends", "autodiff", "cuda"},
     "autodiff": {"core", "tensor", "ops", "autodiff"},
     "fusion": {"core", "tensor", "ops", "fusion"},
     "store": {"core", "tensor", "ops", "store"},

@@ -25,6 +25,8 @@ def make_client(device: Device) -> Client:
     try:
         module = importlib.import_module(_MODULES[device.kind])
     except ImportError as error:
+        if (error.name or "ruda").partition(".")[0] == "ruda":
+            raise
         hint = "pip install ruda[cuda13]"
         what = f"the CUDA backend needs {error.name}, which is not installed"
         raise DeviceError("device", what, device, hint=hint) from error

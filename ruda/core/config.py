@@ -14,7 +14,7 @@ VARIABLES: dict[str, tuple[str, str]] = {
     "RUDA_CACHE": ("", "Folder of compiled kernels; empty means ruda/ in the user's cache folder."),
     "RUDA_ALLOC_CONF": (
         "",
-        "How a GPU's memory is handed out: backend (pool, async, direct), split, gc_threshold.",
+        "How a GPU's memory is handed out: backend (pool, async, direct), split and more.",
     ),
     "RUDA_CUDA_ALLOC": ("", "Another name of RUDA_ALLOC_CONF."),
     "RUDA_MEMORY_DEBUG": (

@@ -92,6 +92,11 @@ def _automatic_device() -> Device:
     return Device("cuda" if probe.usable_gpus() else "cpu")
 
 
+def override() -> Device | None:
+    """The device that ``set_default_device`` chose, or None."""
+    return _default
+
+
 def set_default_device(device: Any) -> None:
     """Make ``device`` the place of new tensors; None returns to ``RUDA_DEVICE`` or the choice.
 

@@ -90,4 +90,9 @@ def to(x: RudaTensor, device: Any, /, *, non_blocking: bool = False) -> RudaTens
     where = Device.parse(device)
     if where == x.device:
         return x
-    return _to(x, client_of(where).device)
+    target = client_of(where)
+    relaxed = getattr(target, "relaxed", None) if non_blocking else None
+    if relaxed is None:
+        return _to(x, target.device)
+    with relaxed():
+        return _to(x, target.device)

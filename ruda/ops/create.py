@@ -124,10 +124,15 @@ def ones(shape: Any, *, dtype: Any = None, device: Any = None) -> RudaTensor:
 def empty(shape: Any, *, dtype: Any = None, device: Any = None, pin: bool = False) -> RudaTensor:
     """A tensor of ``shape`` with whatever values are there; ``pin`` asks for page-locked memory.
 
-    Raises ``DeviceError`` for ``pin`` where no GPU is there to copy to.
+    Raises ``DeviceError`` for ``pin`` where no GPU is there to copy to, or on another device than
+    the CPU.
     """
     if pin:
-        raise DeviceError("empty", "pinned memory needs a GPU", "pin=True", hint="pin=False")
+        if device is not None and Device.parse(device).kind != "cpu":
+            raise DeviceError("empty", "pinned memory is the CPU's", device, '"cpu"')
+        gpu: Any = client_of("cuda")
+        kind = client_of("cpu").defaults.floating if dtype is None else as_dtype(dtype, "empty")
+        return gpu.pinned_empty(normalize_shape(shape, "empty"), kind)
     # Zeros cost the same as uninitialised memory on the CPU, which maps fresh pages lazily.
     return zeros(shape, dtype=dtype, device=device)
 
@@ -147,6 +152,8 @@ def zeros_like(x: RudaTensor, /, *, dtype: Any = None, device: Any = None) -> Ru
 
 def ones_like(x: RudaTensor, /, *, dtype: Any = None, device: Any = None) -> RudaTensor:
     """Ones in the shape of ``x``, its dtype and its device unless given."""
+    if dtype is None and device is None:
+        return _full(1, x.spec.shape, x.spec.dtype, x.spec.client.device)
     return ones(x.shape, dtype=x.dtype if dtype is None else dtype, device=device or x.device)
 
 

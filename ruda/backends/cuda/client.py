@@ -12,11 +12,13 @@ import numpy as np
 from ruda.backends.cuda.faults import Faults
 from ruda.backends.cuda.guards import Guards
 from ruda.backends.cuda.kernels import KERNELS, LACKS
-from ruda.backends.cuda.memory import Handle, Pool, ViewHandle, allocate
+from ruda.backends.cuda.memory import Handle, ViewHandle, allocate
 from ruda.backends.cuda.order import Order, touch
 from ruda.backends.cuda.pinned import Staging
 from ruda.backends.cuda.prim import map as maps
 from ruda.backends.cuda.prim import reduce
+from ruda.backends.cuda.redzone import RedZones
+from ruda.backends.cuda.settings import pool_of
 from ruda.backends.cuda.traffic import Traffic
 from ruda.core import config
 from ruda.core.devices import Device
@@ -57,7 +59,7 @@ class CudaClient(Traffic):
         self.defaults = Defaults()
         self.main = driver.new_stream()
         self.now = _Now(int(self.main.ptr))
-        self.pool = Pool(driver, out_of_memory)
+        self.pool = pool_of(driver, out_of_memory, self.now)
         self.order = Order(driver, self.now, self.now.stream)
         self.staging = Staging(driver)
         # Called after each wait for the device: each raises what it finds.
@@ -65,6 +67,9 @@ class CudaClient(Traffic):
         self.faults = Faults(self)
         # Whether plans keep streams in order, or a capture sees what they touch.
         self.guarded = False
+        if config.value("RUDA_MEMORY_DEBUG") == "redzone":
+            self.guards.zones = RedZones(driver, self.now)
+            self.checks.append(self.guards.zones.check)
         self.blocking = any(config.value(n) == "1" for n in _BLOCKING)
 
     def __repr__(self) -> str:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from cupy.cuda import Stream, driver, runtime
+from cupy.cuda import MemoryPointer, Stream, UnownedMemory, driver, runtime, set_allocator
 
 from ruda.backends.cuda import cache
 from ruda.backends.cuda.client import CudaClient
+from ruda.backends.cuda.memory import Block
 from ruda.core.devices import Device
 from ruda.core.errors import DeviceError
 
@@ -72,6 +73,19 @@ class Driver:
     def release(self, address: int) -> None:
         """Give memory back; waits for the device."""
         runtime.free(address)
+
+    def allocate_ordered(self, nbytes: int, stream: int) -> int:
+        """As ``allocate``, from the driver's own pool and in the order of ``stream``."""
+        try:
+            return int(runtime.mallocAsync(nbytes, stream))
+        except runtime.CUDARuntimeError as error:
+            if error.status != _NO_MEMORY:
+                raise
+        raise OutOfDeviceMemory
+
+    def release_ordered(self, address: int, stream: int) -> None:
+        """Give memory of ``allocate_ordered`` back in the order of ``stream``."""
+        runtime.freeAsync(address, stream)
 
     def memory(self) -> tuple[int, int]:
         """Bytes that are free, and bytes in all."""
@@ -216,6 +230,18 @@ class Driver:
     def peer(self, other: int) -> bool:
         """Whether this device reads the memory of ``other`` directly."""
         return bool(runtime.deviceCanAccessPeer(self.index, other))
+
+    def lend_to_cupy(self, pool: Any) -> None:
+        """Let CuPy take its memory from ``pool``."""
+
+        def lend(nbytes: int) -> Any:
+            block = Block()
+            block.pool = pool
+            block.address, block.size = pool.take(nbytes)
+            memory = UnownedMemory(block.address, block.size, block, self.index)
+            return MemoryPointer(memory, 0)
+
+        set_allocator(lend)
 
     def activate(self) -> None:
         """Make this the device of the calling thread."""

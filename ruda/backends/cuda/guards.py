@@ -43,7 +43,7 @@ class Guards:
         """As ``Pool.take``."""
         pool, margin = self.pool, 0 if self.zones is None else ZONE
         arena = self.local.arena or pool.arena
-        size = size_class(nbytes + 2 * margin)
+        size = size_class(nbytes + 2 * margin, pool.shift)
         address, size = self._pop(arena, size, nbytes)
         if self.ordered or self.capturing:
             self.order.took(address + margin)

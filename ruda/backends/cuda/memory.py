@@ -31,14 +31,14 @@ class Arena:
         """Bytes of all free blocks."""
         return sum(size * len(stock) for size, stock in list(self.free.items()))
 
-    def fitting(self, size: int) -> int:
-        """The smallest class with a free block for ``size`` that wastes at most a quarter; or 0.
+    def fitting(self, size: int, waste: float) -> int:
+        """The smallest class with a free block for ``size`` that is not too large; or 0.
 
         Small blocks lie in slabs of their own class and are never used for another.
         """
         if size <= _SMALL:
             return 0
-        most = size + size // 4
+        most = size + int(size * waste)
         return min(
             (s for s, stock in list(self.free.items()) if size < s <= most and stock), default=0
         )
@@ -68,7 +68,10 @@ class Pool:
         self.free = self.arena.free
         self.special: Any = None
         self.limit: int | None = None
-        self.caches = True
+        # Of RUDA_ALLOC_CONF: waste of a free block, classes per octave, share to be tidy from.
+        self.split = 0.25
+        self.shift = 4
+        self.gc_threshold: float | None = None
         self.reserved = self.peak_reserved = 0
         self.used = self.peak = 0
         self.counts = {"segments_made": 0, "segments_freed": 0, "retries": 0, "out_of_memory": 0}
@@ -77,7 +80,7 @@ class Pool:
         """Address and size of a block of at least ``nbytes``."""
         if self.special is not None:
             return self.special.take(nbytes)  # type: ignore[no-any-return]
-        size = size_class(nbytes)
+        size = size_class(nbytes, self.shift)
         # pop is one step under the GIL: two threads never get the same block.
         try:
             address = self.free[size].pop()
@@ -99,7 +102,7 @@ class Pool:
     def grow(self, arena: Arena, size: int, nbytes: int) -> tuple[int, int]:
         """A block for ``arena`` where its class has none left: its address and real size."""
         if size > _SMALL:
-            fit = arena.fitting(size)
+            fit = arena.fitting(size, self.split)
             try:
                 return arena.free[fit].pop(), fit
             except IndexError:
@@ -110,6 +113,10 @@ class Pool:
 
     def _segment(self, arena: Arena, size: int, piece: int, nbytes: int) -> int:
         """Memory from the source; after what is cached was given back if need be."""
+        if self.gc_threshold is not None and self.limit is not None:
+            tidy = self.reserved + size > self.gc_threshold * self.limit
+            if tidy and not (self.special is not None and self.special.capturing):
+                self.release()
         address = self._ask(size)
         if address is None and (self.special is None or not self.special.capturing):
             self.counts["retries"] += 1
@@ -195,14 +202,17 @@ class Pool:
         }
 
 
-def size_class(nbytes: int) -> int:
-    """``nbytes`` rounded up: to a power of two up to 1 MiB, then in eighths of an octave."""
+def size_class(nbytes: int, shift: int = 4) -> int:
+    """``nbytes`` rounded up: to a power of two up to 1 MiB, then in eighths of an octave.
+
+    ``shift`` 4 stands for the eighths, 3 for quarters and so on.
+    """
     if nbytes <= 512:
         return 512
     top = 1 << (nbytes - 1).bit_length()
     if nbytes <= _SMALL:
         return top
-    step = max(top >> 4, _SLAB)
+    step = max(top >> shift, _SLAB)
     return -(-nbytes // step) * step
 
 

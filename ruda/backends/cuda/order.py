@@ -49,6 +49,9 @@ class Order:
         self.marks: dict[int, Mark] = {}
         # A capture sees every block that its operators touch.
         self.capture: Any = None
+        self.spare: dict[int, list[StreamState]] = {}
+        # Streams live as long as the process: a mark may name any of them.
+        self.owned: list[Any] = []
 
     def add(self, ptr: int) -> StreamState:
         """The state of a stream, made on first sight."""
@@ -57,6 +60,19 @@ class Order:
             made = StreamState(ptr, self.driver.new_event())
             state = self.states.setdefault(ptr, made)
         return state
+
+    def open(self, priority: int) -> StreamState:
+        """A stream that nobody uses, made now if there is none."""
+        spare = self.spare.setdefault(priority, [])
+        if spare:
+            return spare.pop()
+        made = self.driver.new_stream(priority)
+        self.owned.append(made)
+        return self.add(int(made.ptr))
+
+    def close(self, state: StreamState, priority: int) -> None:
+        """Nobody uses a stream any more."""
+        self.spare[priority].append(state)
 
     def current(self) -> StreamState:
         """The state of the calling thread's stream."""
