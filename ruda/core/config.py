@@ -26,6 +26,10 @@ VARIABLES: dict[str, tuple[str, str]] = {
         "1: wait for the GPU after each operator, so that a failure names it.",
     ),
     "CUDA_LAUNCH_BLOCKING": ("", "The CUDA tools' name of RUDA_LAUNCH_BLOCKING."),
+    "RUDA_AUTOTUNE": (
+        "off",
+        "Choosing products' algorithms on a GPU: off, cached (by times kept on disk), on (timed).",
+    ),
     "RUDA_CPU_KERNELS": (
         "auto",
         "off: the CPU runs NumPy alone; auto: also the kernels of the extra cpu, where installed.",
