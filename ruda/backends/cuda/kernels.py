@@ -11,7 +11,17 @@ from typing import Any, TypeAlias
 
 from ruda.backends.cuda.blas import gemm
 from ruda.backends.cuda.dnn import attention, conv
-from ruda.backends.cuda.prim import categorical, dropout, gather, random, regions, scan
+from ruda.backends.cuda.prim import (
+    categorical,
+    cross_entropy,
+    dropout,
+    gather,
+    norms,
+    random,
+    regions,
+    scan,
+    softmax,
+)
 
 Bind: TypeAlias = Callable[[Any, Any], Callable[..., Any] | None]
 
@@ -19,12 +29,15 @@ MODULES = (
     attention,
     categorical,
     conv,
+    cross_entropy,
     dropout,
     gather,
     gemm,
+    norms,
     random,
     regions,
     scan,
+    softmax,
 )
 KERNELS: Mapping[str, Bind] = {name: bind for m in MODULES for name, bind in m.KERNELS.items()}
 # Of the operators with strategies, why one cannot run.

@@ -52,8 +52,9 @@ struct Max {
 };
 
 // Folds K values over the group; every thread gets the results, the same bits in each.
-// scratch: 64 * K values. Two halves of it take turns, so one barrier a fold is enough.
-template <int LANES, class F, int K, class T>
+// scratch: two halves of HALF values, 32 for each of the most that are folded together. They take
+// turns, so one barrier a fold is enough.
+template <int LANES, int HALF, class F, int K, class T>
 __device__ __forceinline__ void fold_group(T (&v)[K], T* scratch, int& turn) {
     constexpr int WIDTH = LANES < 32 ? LANES : 32;
     constexpr int WARPS = LANES / 32;
@@ -63,7 +64,7 @@ __device__ __forceinline__ void fold_group(T (&v)[K], T* scratch, int& turn) {
         for (int k = 0; k < K; ++k) v[k] = F::of(v[k], __shfl_xor_sync(~0u, v[k], far));
     if constexpr (WARPS > 1) {
         const int lane = threadIdx.x & 31;
-        T* mine = scratch + turn * 32 * K;
+        T* mine = scratch + turn * HALF;
         turn ^= 1;
         if (lane == 0)
 #pragma unroll
@@ -78,8 +79,3 @@ __device__ __forceinline__ void fold_group(T (&v)[K], T* scratch, int& turn) {
         }
     }
 }
-
-// The running maximum of a row and the sum of exp(x - maximum), one pack at a time.
-template <class T> struct Level {
-    T top, total;
-};

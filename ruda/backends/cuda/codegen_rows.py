@@ -1,0 +1,415 @@
+"""CUDA C of row kernels: one template for softmax, norms and losses along rows.
+
+A program says what happens to a pack of elements in each pass over a row, and what is done with
+the values folded over the row between passes. The kernel reads the row once and keeps it in
+registers ("held"), or, where it is too long, reads it again in each pass ("stream"). Programs that
+also add up over rows, for gradients of parameters, keep those sums in registers while blocks walk
+over many rows, and write one partial row a block ("held"), or have a pass of their own ("columns").
+
+A kernel is made per class (program, dtypes, forms, ranks, width of the group), never per shape.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ruda.backends.cuda.types import code_of, computed, stored
+from ruda.core.dtypes import DType
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One sweep over the row.
+
+    ``pack`` is done with arrays of ``VEC`` elements under the names of ``reads``; those of
+    ``writes`` are stored after it. ``folds`` are the values that it gathers, as (name, "Sum" or
+    "Max", start in C); ``then`` follows, once a row, when they are folded over the group.
+    """
+
+    reads: tuple[str, ...]
+    pack: str
+    folds: tuple[tuple[str, str, str], ...] = ()
+    then: str = ""
+    writes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Program:
+    """What a row kernel computes.
+
+    ``each`` is done to the packs as soon as they are read, in every pass; ``before`` once a row.
+    ``sums`` are added up over rows, element by element, by ``gather`` in the last pass.
+    ``row_outs`` are written once a row, from variables of their names; ``scalars`` are attributes.
+    """
+
+    name: str
+    passes: tuple[Pass, ...]
+    each: str = ""
+    before: str = ""
+    sums: tuple[str, ...] = ()
+    gather: str = ""
+    row_outs: tuple[str, ...] = ()
+    scalars: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Input:
+    """An operand: ``role`` is "rows" (the elements), "column" (along the row), "row" or "one".
+
+    ``form`` is how a pack is read: "dense" or "same" (one element for all); "each" without packs.
+    """
+
+    name: str
+    dtype: DType
+    role: str
+    form: str = "each"
+
+    @property
+    def value(self) -> str | None:
+        """The C type of a value of a row that is no float."""
+        return "i64" if self.dtype.is_integer else None
+
+
+@dataclass(frozen=True)
+class Output:
+    """An output of the shape of the rows."""
+
+    name: str
+    dtype: DType
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A class of row kernels; ``outer`` and ``inner`` count axes after collapsing."""
+
+    program: Program
+    inputs: tuple[Input, ...]
+    outs: tuple[Output, ...]
+    row_dtype: DType
+    compute: DType
+    mode: str
+    lanes: int
+    per: int
+    vec: int
+    outer: int = 1
+    inner: int = 1
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block: one group that is more than a warp, or many that are not."""
+        return self.lanes if self.lanes > 32 else 128
+
+    @property
+    def groups(self) -> int:
+        """Rows that a block works on at a time."""
+        return self.threads // self.lanes
+
+    @property
+    def name(self) -> str:
+        """The name of the kernel: readable, and different for different classes."""
+        forms = {"dense": "d", "same": "s", "each": ""}
+        codes = "_".join(code_of(i.dtype) + forms[i.form] for i in self.inputs)
+        outs = "_".join(code_of(o.dtype) for o in self.outs)
+        size = f"{self.mode}{self.lanes}x{self.per}x{self.vec}_r{self.outer}{self.inner}"
+        return f"{self.program.name}_{codes}_to_{outs or code_of(self.row_dtype)}_{size}"
+
+    def of(self, role: str) -> list[Input]:
+        """The operands of a role."""
+        return [i for i in self.inputs if i.role == role]
+
+
+_KERNEL = """#include "ruda/rows.cuh"
+
+typedef {compute} T;
+static const int LANES = {lanes}, PER = {per}, VEC = {vec}, GROUPS = {groups}, HALF = {half};
+struct Geometry {{ i64 rows, n, osize[{outer}], isize[{inner}]{fields}; }};
+__device__ __forceinline__ T exp_of(T v) {{ return {exp}(v); }}
+
+// Rows of n elements through strides, {groups} a block; {threads} threads, {mode}.
+extern "C" __global__ void __launch_bounds__({bounds})
+{name}({parameters}, const Geometry at) {{
+    {shared};
+    int turn = 0;
+    const int n = (int)at.n;
+{constants}
+{body}
+}}
+"""
+
+
+def source(kernel: Rows) -> str:
+    """The CUDA C of one kernel."""
+    body = _columns(kernel) if kernel.mode == "columns" else _rows(kernel)
+    k = max((len(p.folds) for p in kernel.program.passes), default=1) or 1
+    shared = kernel.lanes > 32 and kernel.mode != "columns"
+    named = (i.name for i in kernel.inputs if i.role != "one")
+    strides = (*named, *(o.name for o in kernel.outs))
+    fields = "".join(f", {s}_outer[{kernel.outer}], {s}_inner[{kernel.inner}]" for s in strides)
+    fields += "".join(f"; double {s}" for s in kernel.program.scalars)
+    constants = [f"    const T {s} = T(at.{s});" for s in kernel.program.scalars]
+    constants += [f"    const T {i.name} = to<T>(*{i.name}_data);" for i in kernel.of("one")]
+    half = any(i.dtype.is_half for i in kernel.of("rows"))
+    return _KERNEL.format(
+        compute=computed(kernel.compute),
+        lanes=kernel.lanes,
+        per=kernel.per,
+        vec=kernel.vec,
+        groups=kernel.groups,
+        outer=kernel.outer,
+        inner=kernel.inner,
+        fields=fields,
+        # The fast one is exact to about 2^-20, far below the rounding of a half type.
+        exp="__expf" if half else "exp",
+        threads=kernel.threads,
+        bounds=_bounds(kernel),
+        mode=kernel.mode,
+        name=kernel.name,
+        parameters=", ".join(_parameters(kernel)),
+        half=32 * k,
+        shared="__shared__ T scratch[2 * HALF]" if shared else "T* const scratch = nullptr",
+        constants="\n".join(constants),
+        body=body,
+    )
+
+
+def _bounds(kernel: Rows) -> str:
+    """Sums and the next row take registers: a block of 512 threads may have 128 each."""
+    if kernel.program.sums and kernel.mode == "held":
+        wide = kernel.per * kernel.vec > 8 or kernel.compute.itemsize > 4
+        return f"{kernel.threads}, {max(1, (512 if wide else 1024) // kernel.threads)}"
+    return f"{kernel.threads}"
+
+
+def _parameters(kernel: Rows) -> list[str]:
+    out = [f"{stored(o.dtype)}* __restrict__ {o.name}_data" for o in kernel.outs]
+    row = stored(kernel.row_dtype)
+    if kernel.mode != "columns":
+        out += [f"{row}* __restrict__ {name}_data" for name in kernel.program.row_outs]
+    if kernel.program.sums and kernel.mode in ("held", "columns"):
+        out.append("T* __restrict__ partial")
+    out += [f"const {stored(i.dtype)}* __restrict__ {i.name}_data" for i in kernel.inputs]
+    return out
+
+
+def _inner(kernel: Rows, name: str, form: str) -> str:
+    """Where element ``i`` of the row of an operand lies, counted from the start of the row."""
+    if kernel.inner > 1:
+        return f"place<{kernel.inner}>(i, at.isize, at.{name}_inner)"
+    return {"dense": "i", "same": "0"}.get(form, f"i * at.{name}_inner[0]")
+
+
+def _fetch(kernel: Rows, i: Input) -> str:
+    """A pack of an operand at element ``i`` of the row."""
+    how = "spread" if i.form == "same" else "fetch"
+    return f"{how}<VEC>({i.name}_data + {i.name}_at + {_inner(kernel, i.name, i.form)})"
+
+
+def _starts(kernel: Rows, names: list[str], row: str) -> list[str]:
+    """Where the row begins in each operand."""
+    return [f"{n}_at = place<{kernel.outer}>({row}, at.osize, at.{n}_outer)" for n in names]
+
+
+def _load(kernel: Rows, row: str, suffix: str) -> str:
+    """What belongs to a row, into variables that exist: its values, and where packs begin."""
+    lines = []
+    for i in kernel.of("row"):
+        start = f"place<{kernel.outer}>({row}, at.osize, at.{i.name}_outer)"
+        value = f"to<{i.value or 'T'}>({i.name}_data[{start}])"
+        lines.append(f"        if ({row} < at.rows) {i.name}{suffix} = {value};")
+    if kernel.mode == "held":
+        lines += _load_packs(kernel, row, suffix, "")
+    return "\n".join(lines)
+
+
+def _load_packs(kernel: Rows, row: str, suffix: str, base: str) -> list[str]:
+    """The packs of a thread, all asked for before any is used."""
+    names = [i.name for i in kernel.of("rows")]
+    starts = "" if base else "".join(f" const i64 {s};" for s in _starts(kernel, names, row))
+    lines = [
+        f"        if ({row} < at.rows) {{{starts}",
+        "#pragma unroll",
+        "            for (int p = 0; p < PER; ++p) {",
+        f"                const int i = {base}(p * LANES + lane) * VEC;",
+        "                if (i < n) {",
+    ]
+    for i in kernel.of("rows"):
+        lines.append(f"                    {i.name}{suffix}_raw[p] = {_fetch(kernel, i)};")
+    return [*lines, "                }", "            }", "        }"]
+
+
+def _declared(kernel: Rows, suffix: str) -> list[str]:
+    lines = [
+        f"    Pack<{stored(i.dtype)}, VEC> {i.name}{suffix}_raw[PER];" for i in kernel.of("rows")
+    ]
+    return lines + [f"    {i.value or 'T'} {i.name}{suffix} = 0;" for i in kernel.of("row")]
+
+
+def _rows(kernel: Rows) -> str:
+    """The loop over rows."""
+    program, held = kernel.program, kernel.mode == "held"
+    ahead = bool(program.sums) and held
+    lines = ["    const int lane = threadIdx.x % LANES, group = threadIdx.x / LANES;"]
+    lines += _declared(kernel, "")
+    if ahead:
+        lines += _declared(kernel, "_next")
+        lines += [f"    T {s}[PER][VEC] = {{}};" for s in program.sums]
+        lines.append("    {\n    const i64 begin = (i64)blockIdx.x * GROUPS + group;")
+        lines += [_load(kernel, "begin", "_next"), "    }"]
+    lines += [
+        "    const i64 step = (i64)gridDim.x * GROUPS;",
+        "    for (i64 first = (i64)blockIdx.x * GROUPS; first < at.rows; first += step) {",
+        "        const i64 row = first + group;",
+        "        const bool active = row < at.rows;",
+    ]
+    if ahead:
+        lines += ["#pragma unroll", "        for (int p = 0; p < PER; ++p) {"]
+        lines += [f"            {i.name}_raw[p] = {i.name}_next_raw[p];" for i in kernel.of("rows")]
+        lines += ["        }"]
+        lines += [f"        {i.name} = {i.name}_next;" for i in kernel.of("row")]
+        lines.append("        const i64 later = row + step;")
+        lines.append(_load(kernel, "later", "_next"))
+    else:
+        lines.append(_load(kernel, "row", ""))
+    names = [i.name for i in kernel.inputs if i.role in ("rows", "column")]
+    names += [o.name for o in kernel.outs]
+    lines += [f"        const i64 {s};" for s in _starts(kernel, names, "(active ? row : 0)")]
+    lines.append(_indented(program.before, 8))
+    for number, each in enumerate(program.passes):
+        lines += _sweep(kernel, each, gathers=ahead and number == len(program.passes) - 1)
+    if program.row_outs:
+        row_type = stored(kernel.row_dtype)
+        lines.append("        if (active && lane == 0) {")
+        lines += [f"            {n}_data[row] = to<{row_type}>({n});" for n in program.row_outs]
+        lines.append("        }")
+    lines.append("    }")
+    if ahead:
+        lines += _partial_rows(kernel)
+    return "\n".join(lines)
+
+
+def _sweep(kernel: Rows, each: Pass, gathers: bool) -> list[str]:
+    """One pass over the row, and the folds after it."""
+    held = kernel.mode == "held"
+    lines = [f"        T {name} = {start};" for name, _, start in each.folds]
+    pad = "        "
+    if not held:
+        lines.append("        for (int base = 0; active && base < n; base += PER * LANES * VEC) {")
+        lines += _load_packs(kernel, "row", "", "base + ")
+    lines += [
+        "#pragma unroll",
+        f"{pad}for (int p = 0; p < PER; ++p) {{",
+        f"{pad}    const int i = {'' if held else 'base + '}(p * LANES + lane) * VEC;",
+        f"{pad}    if (active && i < n) {{",
+        *_pack(kernel, each, gathers),
+        f"{pad}    }}",
+        f"{pad}}}",
+    ]
+    if not held:
+        lines.append("        }")
+    return [*lines, *_folds(each), _indented(each.then, 8)]
+
+
+def _pack(kernel: Rows, each: Pass, gathers: bool) -> list[str]:
+    """What one pass does with the packs at ``i``."""
+    pad = " " * 16
+    lines = []
+    used = {*each.reads, *(("+",) if gathers else ())}
+    for i in kernel.inputs:
+        if i.role == "rows" and (i.name in used or gathers or _named(kernel.program.each, i.name)):
+            lines.append(f"{pad}T {i.name}[VEC]; widened({i.name}, {i.name}_raw[p]);")
+        elif i.role == "column" and i.name in used:
+            lines.append(f"{pad}T {i.name}[VEC]; widened({i.name}, {_fetch(kernel, i)});")
+    lines.append(_indented(kernel.program.each, 16))
+    lines += [f"{pad}T {name}[VEC];" for name in each.writes]
+    lines.append(_indented(each.pack, 16))
+    if gathers:
+        gather = kernel.program.gather
+        for name in kernel.program.sums:
+            gather = gather.replace(f"{name}[k]", f"{name}[p][k]")
+        lines.append(_indented(gather, 16))
+    for name in each.writes:
+        form = "dense" if kernel.vec > 1 else "each"
+        lines.append(f"{pad}put({name}_data + {name}_at + {_inner(kernel, name, form)}, {name});")
+    return lines
+
+
+def _named(text: str, name: str) -> bool:
+    return f"{name}[k]" in text
+
+
+def _folds(each: Pass) -> list[str]:
+    """Folds of one kind go together: they share a barrier."""
+    lines = []
+    for kind in ("Max", "Sum"):
+        names = [name for name, how, _ in each.folds if how == kind]
+        if not names:
+            continue
+        values = ", ".join(names)
+        lines.append(f"        {{ T folded[{len(names)}] = {{{values}}};")
+        lines.append(f"          fold_group<LANES, HALF, {kind}>(folded, scratch, turn);")
+        lines += [f"          {name} = folded[{k}];" for k, name in enumerate(names)]
+        lines.append("        }")
+    return lines
+
+
+def _partial_rows(kernel: Rows) -> list[str]:
+    """The sums of a block as one row of ``partial [sums, blocks, n]``, groups in their order."""
+    lines = []
+    for number, name in enumerate(kernel.program.sums):
+        to = f"partial[({number} * (i64)gridDim.x + blockIdx.x) * n + i + k]"
+        if kernel.groups == 1:
+            lines += [
+                "#pragma unroll",
+                "    for (int p = 0; p < PER; ++p) {",
+                "        const int i = (p * LANES + lane) * VEC;",
+                f"        if (i < n) {{ EACH {to} = {name}[p][k]; }}",
+                "    }",
+            ]
+            continue
+        lines += [
+            "    {",
+            "    __shared__ T gathered[GROUPS][PER * LANES * VEC];",
+            "#pragma unroll",
+            "    for (int p = 0; p < PER; ++p)",
+            f"        EACH gathered[group][(p * LANES + lane) * VEC + k] = {name}[p][k];",
+            "    __syncthreads();",
+            f"    for (int j = threadIdx.x; j < n; j += {kernel.threads}) {{",
+            "        T total = T(0);",
+            "        for (int g = 0; g < GROUPS; ++g) total += gathered[g][j];",
+            f"        {to.replace('n + i + k', 'n + j')} = total;",
+            "    }",
+            "    __syncthreads();",
+            "    }",
+        ]
+    return lines
+
+
+def _columns(kernel: Rows) -> str:
+    """Sums over rows alone: a thread has one pack of columns, blocks in y share the rows."""
+    program = kernel.program
+    lines = [
+        f"    const int i = (blockIdx.x * {kernel.threads} + threadIdx.x) * VEC;",
+        "    if (i >= n) return;",
+        *(f"    T {s}[VEC] = {{}};" for s in program.sums),
+        "#pragma unroll 4",
+        "    for (i64 row = blockIdx.y; row < at.rows; row += gridDim.y) {",
+    ]
+    for i in kernel.of("row"):
+        start = f"place<{kernel.outer}>(row, at.osize, at.{i.name}_outer)"
+        lines.append(f"        const T {i.name} = to<T>({i.name}_data[{start}]);")
+    lines += [
+        f"        const i64 {s};"
+        for s in _starts(kernel, [i.name for i in kernel.of("rows")], "row")
+    ]
+    for i in kernel.of("rows"):
+        lines.append(f"        T {i.name}[VEC]; widened({i.name}, {_fetch(kernel, i)});")
+    lines += [_indented(program.before, 8), _indented(program.each, 8)]
+    lines += [_indented(program.gather, 8), "    }"]
+    for number, name in enumerate(program.sums):
+        to = f"partial[({number} * (i64)gridDim.y + blockIdx.y) * n + i + k]"
+        lines.append(f"    EACH {to} = {name}[k];")
+    return "\n".join(lines)
+
+
+def _indented(text: str, width: int) -> str:
+    return "\n".join(" " * width + line for line in text.splitlines())

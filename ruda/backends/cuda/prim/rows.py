@@ -1,0 +1,343 @@
+"""Row kernels: which class of kernel rows of a given layout need, and their launches."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from ruda.backends.cuda.codegen_rows import Input, Output, Program, Rows, source
+from ruda.backends.cuda.geometry import collapsed
+from ruda.backends.cuda.launch import Launcher
+from ruda.backends.cuda.memory import allocate
+from ruda.backends.cuda.source import instance
+from ruda.backends.cuda.types import code_of, stored
+from ruda.core.dtypes import DType
+from ruda.core.shapes import Shape
+from ruda.core.spec import Spec, is_absent, spec_of
+
+# Rows that are read again should still be in the L2 cache by then.
+_CACHED = 32 << 20
+_LONGEST = 1 << 30
+
+
+class Side(NamedTuple):
+    """One operand or output: its role, and its stride along each axis of the rows' shape."""
+
+    name: str
+    dtype: DType
+    role: str
+    strides: Shape
+
+
+class Work(NamedTuple):
+    """Rows of ``shape`` along ``axes``, one kernel over them; scalars in the program's order."""
+
+    client: Any
+    shape: Shape
+    axes: Shape
+    inputs: tuple[Side, ...]
+    outs: tuple[Side, ...]
+    row_dtype: DType
+    compute: DType
+    scalars: tuple[float, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return math.prod(n for i, n in enumerate(self.shape) if i not in self.axes)
+
+    @property
+    def length(self) -> int:
+        """Elements of a row."""
+        return math.prod(self.shape[i] for i in self.axes)
+
+
+def rows_of(name: str, spec: Spec, shape: Shape) -> Side:
+    """An operand of the shape of the rows, or that broadcasts to it."""
+    return Side(name, spec.dtype, "rows", _broadcast(spec, shape))
+
+
+def column_of(name: str, spec: Spec, shape: Shape, axis: int | None = None) -> Side:
+    """An operand with an element for each place along ``axis``, or that broadcasts to the rows."""
+    if axis is None:
+        return Side(name, spec.dtype, "column", _broadcast(spec, shape))
+    strides = (spec.strides[0] if i == axis else 0 for i in range(len(shape)))
+    return Side(name, spec.dtype, "column", tuple(strides))
+
+
+def row_of(name: str, spec: Spec, shape: Shape, axes: Shape) -> Side:
+    """An operand with an element for each row, of the shape without ``axes`` or with ones there."""
+    if spec.ndim == len(shape):
+        return Side(name, spec.dtype, "row", _broadcast(spec, shape))
+    found = iter(zip(spec.shape, spec.strides, strict=True))
+    pairs = [(1, 0) if i in axes else next(found) for i in range(len(shape))]
+    return Side(name, spec.dtype, "row", tuple(0 if n == 1 else s for n, s in pairs))
+
+
+def one_of(name: str, spec: Spec, shape: Shape) -> Side:
+    """An operand of one element."""
+    return Side(name, spec.dtype, "one", (0,) * len(shape))
+
+
+def _broadcast(spec: Spec, shape: Shape) -> Shape:
+    lead = len(shape) - spec.ndim
+    own = (0 if n == 1 else s for n, s in zip(spec.shape, spec.strides, strict=True))
+    return (0,) * lead + tuple(own)
+
+
+class _Layout(NamedTuple):
+    """Collapsed sizes and strides of outer and inner axes, per side."""
+
+    outer: Shape
+    inner: Shape
+    steps: dict[str, tuple[Shape, Shape]]
+
+
+def _layout(work: Work) -> _Layout:
+    sides = [s for s in (*work.inputs, *work.outs) if s.role != "one"]
+    kept = [i for i in range(len(work.shape)) if i not in work.axes]
+    outer, outer_steps = _joined(work.shape, kept, sides)
+    inner, inner_steps = _joined(work.shape, sorted(work.axes), sides)
+    steps = {s.name: (o, i) for s, o, i in zip(sides, outer_steps, inner_steps, strict=True)}
+    return _Layout(outer, inner, steps)
+
+
+def _joined(shape: Shape, axes: Sequence[int], sides: list[Side]) -> tuple[Shape, list[Shape]]:
+    sizes = tuple(shape[i] for i in axes)
+    return collapsed(sizes, [tuple(s.strides[i] for i in axes) for s in sides])
+
+
+def _vector(work: Work, layout: _Layout) -> int:
+    """Elements of a pack: 16 bytes of the widest, where all packs begin at whole ones."""
+    size = max(s.dtype.itemsize for s in (*work.inputs, *work.outs) if s.role == "rows")
+    vec = max(1, 16 // size)
+    while vec > 1 and not all(_fits(s, layout, vec) for s in (*work.inputs, *work.outs)):
+        vec //= 2
+    return vec
+
+
+def _fits(side: Side, layout: _Layout, vec: int) -> bool:
+    if side.role in ("row", "one"):
+        return layout.inner[-1] % vec == 0
+    outer, inner = layout.steps[side.name]
+    if inner[-1] == 0:
+        return layout.inner[-1] % vec == 0
+    steps = (*outer, *inner[:-1])
+    return inner[-1] == 1 and layout.inner[-1] % vec == 0 and all(s % vec == 0 for s in steps)
+
+
+class _Shape(NamedTuple):
+    """How threads share a row."""
+
+    mode: str
+    lanes: int
+    per: int
+
+
+def _power(n: int) -> int:
+    return 1 << max(0, n - 1).bit_length()
+
+
+def _held(work: Work, program: Program, vec: int) -> _Shape | None:
+    """Threads and packs to keep a row in registers, or None for one that is too long."""
+    packs = -(-work.length // vec)
+    count = sum(s.role == "rows" for s in work.inputs)
+    most, widest = max(1, (4 if vec > 1 else 16) // count), 1024
+    if program.sums:
+        widest = 512
+        most = max(1, (8 if work.length <= 8 * widest else 16) // vec)
+        if work.compute.itemsize > 4:
+            most = max(1, 8 // vec)
+    lanes = min(32, _power(packs))
+    if packs > lanes * most:
+        lanes = max(64, _power(-(-packs // most)))
+    per = _power(-(-packs // lanes))
+    return None if lanes > widest else _Shape("held", lanes, per)
+
+
+def _streamed(work: Work, program: Program, vec: int) -> _Shape:
+    packs = -(-work.length // vec)
+    count = sum(s.role == "rows" for s in work.inputs)
+    per = max(1, 4 // count)
+    lanes = min(32, _power(packs))
+    if packs > lanes * per:
+        most = 1024 if len(program.passes) > 1 else 512
+        lanes = min(most, max(64, _power(-(-packs // (2 * per)))))
+    return _Shape("stream", lanes, per)
+
+
+class Kernel:
+    """The launches of one program over one layout; the one without packs is made when needed."""
+
+    def __init__(self, work: Work, held: Program | None, stream: Program) -> None:
+        self.work, self.layout = work, _layout(work)
+        self.programs = held, stream
+        self.vec = _vector(work, self.layout)
+        self._made: dict[int, tuple[Launcher, int, Rows]] = {}
+
+    def made(self, vec: int) -> tuple[Launcher, int, Rows]:
+        """Launcher, blocks and class of the kernel with packs of ``vec``."""
+        found = self._made.get(vec)
+        if found is None:
+            found = self._made[vec] = self._make(vec)
+        return found
+
+    def _make(self, vec: int) -> tuple[Launcher, int, Rows]:
+        held, stream = self.programs
+        shape = _held(self.work, held, vec) if held is not None else None
+        program = stream if shape is None or held is None else held
+        shape = shape or _streamed(self.work, program, vec)
+        kernel = self.kernel(program, shape, vec)
+        blocks = self._blocks(kernel)
+        partial = bool(program.sums) and shape.mode == "held"
+        count = len(kernel.outs) + len(program.row_outs) + partial + len(kernel.inputs)
+        fixed = [self.geometry()]
+        launcher = Launcher(
+            self.work.client,
+            source(kernel),
+            kernel.name,
+            blocks,
+            kernel.threads,
+            (1,) * count,
+            fixed,
+        )
+        return launcher, blocks, kernel
+
+    def kernel(self, program: Program, shape: _Shape, vec: int) -> Rows:
+        """The class of kernel."""
+        work, layout = self.work, self.layout
+
+        def form(side: Side) -> str:
+            if vec == 1 or side.role in ("row", "one"):
+                return "each"
+            return "dense" if layout.steps[side.name][1][-1] else "same"
+
+        return Rows(
+            program,
+            tuple(Input(s.name, s.dtype, s.role, form(s)) for s in work.inputs),
+            tuple(Output(s.name, s.dtype) for s in work.outs),
+            work.row_dtype,
+            work.compute,
+            *shape,
+            vec,
+            len(layout.outer),
+            len(layout.inner),
+        )
+
+    def _blocks(self, kernel: Rows) -> int:
+        work, here = self.work, self.work.client.driver.multiprocessors
+        blocks = -(-work.rows // kernel.groups)
+        if kernel.program.sums and kernel.mode == "held":
+            wide = kernel.per * kernel.vec > 8 or kernel.compute.itemsize > 4
+            return int(min(blocks, here * max(1, (512 if wide else 1024) // kernel.threads)))
+        if kernel.mode == "stream" and len(kernel.program.passes) > 1:
+            nbytes = sum(s.dtype.itemsize for s in work.inputs if s.role == "rows") * work.length
+            return int(min(blocks, here * max(1, min(2, _CACHED // (nbytes * here)))))
+        return min(blocks, 2**31 - 1)
+
+    def geometry(self) -> bytes:
+        """The struct Geometry."""
+        work, layout = self.work, self.layout
+        numbers = [work.rows, work.length, *layout.outer, *layout.inner]
+        for outer, inner in layout.steps.values():
+            numbers += [*outer, *inner]
+        packed = struct.pack(f"<{len(numbers)}q", *numbers)
+        return packed + struct.pack(f"<{len(work.scalars)}d", *work.scalars)
+
+    def pick(self, addresses: Sequence[int]) -> int:
+        """The size of packs that addresses of operands and outputs allow."""
+        joint = 0
+        for address in addresses:
+            joint |= address
+        return self.vec if joint & 15 == 0 else 1
+
+
+def supported(work: Work) -> bool:
+    """Whether rows can be counted as the kernels count them."""
+    return 0 < work.length <= _LONGEST and work.compute.is_floating
+
+
+def bind(
+    plan: Any, work: Work, held: Program | None, stream: Program, places: Sequence[int]
+) -> Callable[..., Any] | None:
+    """The function from handles to outputs; operands ``places`` of the plan are the inputs."""
+    if not supported(work):
+        return None
+    client, several = work.client, isinstance(plan.out, tuple)
+    specs = plan.out if several else (plan.out,)
+    kernel = Kernel(work, held, stream) if work.rows else None
+
+    def run(*handles: Any) -> Any:
+        outs = [allocate(client.pool, spec) for spec in specs]
+        if kernel is not None:
+            given = [handles[i].address for i in places]
+            written = [out.address for out in outs]
+            launcher, _, _ = kernel.made(kernel.pick((*given, *written[: len(work.outs)])))
+            launcher(*written, *given)
+        return tuple(outs) if several else outs[0]
+
+    return run
+
+
+def fold(client: Any, out: DType, compute: DType, parts: int, n: int, count: int) -> Launcher:
+    """The kernel that adds up ``partial [count, parts, n]`` over the parts."""
+    name = f"fold_columns_{code_of(compute)}_{code_of(out)}"
+    text = instance(__file__, NAME=name, T=stored(compute), OUT=stored(out))
+    fixed = [struct.pack("<q", parts), struct.pack("<q", n)]
+    return Launcher(client, text, name, (-(-n // 32), count), (32, 8), (1, 1, 1), fixed)
+
+
+class Summing:
+    """A program with sums over rows: one launch for rows and sums, or one each; then the fold."""
+
+    def __init__(self, work: Work, program: Program, alone: Program) -> None:
+        self.work, self.program, self.client = work, program, work.client
+        self.rows = Kernel(work, program, alone)
+        self.made: dict[int, tuple[Any, ...]] = {}
+
+    def __call__(self, out: Sequence[int], sums: Sequence[int], given: Sequence[int]) -> None:
+        """Queue all launches, for addresses of outputs, sums and operands."""
+        vec = self.rows.pick((*given, *out))
+        found = self.made.get(vec)
+        if found is None:
+            found = self.made[vec] = self._make(vec)
+        launcher, columns, again, between = found
+        partial = allocate(self.client.pool, between)
+        if columns is None:
+            launcher(*out, partial.address, *given)
+        else:
+            launcher(*out, *given)
+            columns(partial.address, *given)
+        again(*sums, *[0] * (2 - len(sums)), partial.address)
+
+    def _make(self, vec: int) -> tuple[Any, ...]:
+        launcher, blocks, kernel = self.rows.made(vec)
+        n, count, columns = self.work.length, len(self.program.sums), None
+        if kernel.mode == "stream":
+            columns, blocks = self._columns(vec)
+        compute = self.work.compute
+        again = fold(self.client, self.work.row_dtype, compute, blocks, n, count)
+        return launcher, columns, again, spec_of(self.client, (count, blocks, n), compute)
+
+    def _columns(self, vec: int) -> tuple[Launcher, int]:
+        """The launch that adds up over rows alone, and its blocks along them."""
+        work = self.work
+        alone = Kernel(work._replace(outs=()), None, self.program)
+        kernel = alone.kernel(self.program, _Shape("columns", 128, 1), vec)
+        across = -(-work.length // (vec * kernel.threads))
+        most = -(-self.client.driver.multiprocessors * 8 // across)
+        down = max(1, min(-(-work.rows // 16), most, 1024))
+        widths = (1,) * (1 + len(work.inputs))
+        text, fixed = source(kernel), [alone.geometry()]
+        launcher = Launcher(
+            self.client, text, kernel.name, (across, down), kernel.threads, widths, fixed
+        )
+        return launcher, down
+
+
+def given(specs: Sequence[Spec], names: Sequence[str]) -> dict[str, int]:
+    """The places of the operands that are given, by name."""
+    pairs = zip(names, specs, strict=True)
+    return {name: i for i, (name, spec) in enumerate(pairs) if not is_absent(spec)}
