@@ -61,6 +61,8 @@ def _getter(op: Op, name: str) -> Getter:
         return lambda node, g, needs, create_graph: g
     if name in op.args:
         i = op.args.index(name)
+        if op.wants:
+            return lambda node, g, needs, create_graph: _kept_input(node, i, create_graph)
         return lambda node, g, needs, create_graph: saved_input(node, i, create_graph)
     if name == "out" or name in op.outs:
         return lambda node, g, needs, create_graph: saved_output(node, name, create_graph)
@@ -96,6 +98,11 @@ def saved_input(node: Node, i: int, create_graph: bool) -> Any:
         args = node.plan.op.args
         raise _moved(node, handle, version, f"input {args[min(i, len(args) - 1)]!r}")
     return wrap(spec, handle, node.edges()[i] if create_graph else None)
+
+
+def _kept_input(node: Node, i: int, create_graph: bool) -> Any:
+    """As ``saved_input``; None for what was not kept because no tracked input wants it."""
+    return None if node.saved(i)[0] is None else saved_input(node, i, create_graph)
 
 
 def saved_output(node: Node, name: str, create_graph: bool) -> RudaTensor:

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from ruda.core.dtypes import FLOAT, INTEGER, iinfo
+from ruda.core.dtypes import FLOAT, INTEGER
 from ruda.core.errors import ArgumentError, DTypeError, IndexRangeError, ShapeError
 from ruda.core.shapes import Shape, index, normalize_axis
 from ruda.core.spec import Spec, is_absent
 from ruda.ops.cast import astype
-from ruda.ops.compare import equal, not_equal
+from ruda.ops.compare import equal
+from ruda.ops.counting import counts, mean_counted
 from ruda.ops.create import arange
-from ruda.ops.embed import embedding
 from ruda.ops.explog import exp
 from ruda.ops.movement import expand_dims
 from ruda.ops.reduce import sum
@@ -70,12 +70,17 @@ def _backward_dtype(op: Any, specs: Specs, *_: Any) -> Any:
 
 def _rows(logits: Any, axis: int) -> Any:
     """Logits as [N, V], a view where the layout allows."""
+    if logits.ndim == 2 and axis == 1:
+        return logits
     moved = np.moveaxis(logits, axis, -1)
     return moved.reshape(math.prod(moved.shape[:-1]), moved.shape[-1])
 
 
 def check_classes(op: str, target: Any, classes: int, ignore: int) -> None:
     """Raise unless each element of an ndarray of targets is a class or ``ignore``."""
+    low, high = np.minimum.reduce, np.maximum.reduce
+    if not target.size or (low(target, axis=None) >= 0 and high(target, axis=None) < classes):
+        return
     bad = (target != ignore) & ((target < 0) | (target >= classes))
     if bad.any():
         place = tuple(int(i) for i in np.argwhere(bad)[0])
@@ -107,6 +112,8 @@ def _backward(
     flat = (v.reshape(-1) for v in (dy, target, lse))
     g, index, level = flat
     dx = reference.cross_entropy_backward(g, rows, index, level, weight, ignore, smoothing, z_loss)
+    if rows is logits:
+        return dx
     moved = dx.reshape(np.moveaxis(logits, axis, -1).shape)
     return np.moveaxis(moved, -1, axis)
 
@@ -115,13 +122,6 @@ def _hot(target: RudaTensor, classes: int, axis: int) -> RudaTensor:
     """Where a class is the target: bool, with the axis of classes at ``axis``."""
     place = arange(classes, dtype=target.dtype, device=target.device)
     return equal(expand_dims(target, axis), along(place, axis, target.ndim + 1))
-
-
-def counts(target: RudaTensor, ignore: int) -> RudaTensor:
-    """Where a target is not ``ignore``, which its dtype may be unable to hold."""
-    limits = iinfo(target.dtype)
-    fits = limits.min <= ignore <= limits.max
-    return not_equal(target, ignore) if fits else equal(target, target)
 
 
 def _class_weights(weight: Any, hot: RudaTensor, axis: int) -> Any:
@@ -283,18 +283,9 @@ def cross_entropy(
     _check_target(logits, target, along_axis)
     ignore = index(ignore_index, name, "ignore_index")
     loss, _ = _cross_entropy(logits, target, weight, along_axis, ignore, smoothing, z)
-    total = loss if reduction == "none" else sum(loss)
     if reduction == "mean":
-        total = total / counted(target, weight, ignore, loss)
-    return rounded(total, logits)
-
-
-def counted(target: RudaTensor, weight: Any, ignore: int, like: RudaTensor) -> RudaTensor:
-    """The sum of the weights of the targets that count."""
-    valid = counts(target, ignore)
-    if weight is None:
-        return sum(astype(valid, like.dtype))
-    return sum(where(valid, embedding(where(valid, target, 0), wide(weight)), 0))
+        return rounded(mean_counted(loss, target, weight, ignore), logits)
+    return rounded(loss if reduction == "none" else sum(loss), logits)
 
 
 def _check_target(logits: RudaTensor, target: RudaTensor, axis: int) -> None:

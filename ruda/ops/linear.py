@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from ruda.core.dtypes import NUMERIC, float32
+from ruda.core.dtypes import INEXACT, NUMERIC
 from ruda.core.errors import DTypeError, ShapeError
-from ruda.core.mode import MODE
-from ruda.core.spec import Spec
+from ruda.core.spec import Spec, is_absent
 from ruda.ops import rules
 from ruda.ops.complexes import conj
 from ruda.ops.matmul import matmul
@@ -24,7 +23,24 @@ from ruda.ops.table import fused
 from ruda.tensor.tensor import RudaTensor
 
 
+def _shape(op: Any, specs: tuple[Spec, ...]) -> Any:
+    x, w, b = (spec.shape for spec in specs)
+    if len(w) != 2 or not x or x[-1] != w[1]:
+        got, expected = f"input {x}, weight {w}", "[..., in] and [out, in]"
+        raise ShapeError(op.name, "the input does not fit the weight", got, expected)
+    if not is_absent(specs[2]) and b != w[:1]:
+        raise ShapeError(op.name, "bias does not fit the weight", b, w[:1])
+    return (*x[:-1], w[0])
+
+
 def _dtype(op: Any, specs: tuple[Spec, ...]) -> Any:
+    x, w, b = (spec.dtype for spec in specs)
+    if x is not w and not (specs[0].weak or specs[1].weak):
+        hint = f"x.astype({str(w)!r})"
+        raise DTypeError(op.name, "input and weight differ in dtype", x, w, hint)
+    if not is_absent(specs[2]) and b is not w:
+        hint = f"bias.astype({str(w)!r})"
+        raise DTypeError(op.name, "bias has another dtype", b, w, hint)
     meet, out = rules.promote(op, tuple(s for s in specs if not s.weak))
     return tuple(None if s.weak else meet for s in specs), out
 
@@ -34,12 +50,45 @@ def _rows(x: RudaTensor) -> RudaTensor:
     return x if x.ndim == 2 else reshape(x, (math.prod(x.shape[:-1]), x.shape[-1]))
 
 
-def _weight_cotangent(g: RudaTensor, x: RudaTensor) -> RudaTensor:
-    return matmul(matrix_transpose(_rows(g)), conj(_rows(x)))
+def _cotangents(g: RudaTensor, x: Any, w: Any, needs: tuple[bool, ...]) -> Any:
+    dx = matmul(g, conj(w)) if needs[0] else None
+    if needs[1] and needs[2]:
+        return (dx, *_weight_backward(g, x))
+    dw = matmul(matrix_transpose(_rows(g)), conj(_rows(x))) if needs[1] else None
+    return dx, dw, sum(g, axis=tuple(range(g.ndim - 1))) if needs[2] else None
 
 
-def _bias_cotangent(g: RudaTensor) -> RudaTensor:
-    return sum(g, axis=tuple(range(g.ndim - 1)))
+def _weight_shape(op: Any, specs: tuple[Spec, ...]) -> Any:
+    g, x = (spec.shape for spec in specs)
+    if not g or g[:-1] != x[:-1]:
+        raise ShapeError(op.name, "the rows do not fit", g, f"[..., out] beside {x}")
+    return (g[-1], x[-1]), g[-1:]
+
+
+def _weight_dtype(op: Any, specs: tuple[Spec, ...]) -> Any:
+    meet, out = rules.promote(op, specs)
+    return meet, (out, out)
+
+
+def _weight_reference(g: Any, x: Any) -> Any:
+    g, x = (v.reshape(math.prod(v.shape[:-1]), v.shape[-1]) for v in (g, x))
+    return np.matmul(g.T, np.conj(x)), np.add.reduce(g, axis=0)
+
+
+@fused(
+    "linear_weight_backward",
+    "g x",
+    outs="dw db",
+    shape=_weight_shape,
+    dtype=_weight_dtype,
+    numpy=_weight_reference,
+    accepts=INEXACT,
+    bound="compute",
+)
+def _weight_backward(g: RudaTensor, x: RudaTensor) -> Any:
+    """Gradients of weight and bias of ``linear``: ``g`` transposed times ``x``, and its sum."""
+    rows = _rows(g)
+    return matmul(matrix_transpose(rows), conj(_rows(x))), sum(rows, axis=0)
 
 
 def _reference(x: Any, w: Any, b: Any) -> Any:
@@ -50,10 +99,11 @@ def _reference(x: Any, w: Any, b: Any) -> Any:
 @fused(
     "linear",
     "x w b",
-    shape=lambda op, specs: (*specs[0].shape[:-1], specs[1].shape[0]),
+    shape=_shape,
     dtype=_dtype,
     numpy=_reference,
-    vjp=(lambda g, w: matmul(g, conj(w)), _weight_cotangent, _bias_cotangent),
+    vjp=_cotangents,
+    wants={"x": ("w",), "w": ("x",)},
     accepts=NUMERIC,
     optional=("b",),
     cast="low",
@@ -74,26 +124,4 @@ def linear(input: RudaTensor, weight: RudaTensor, bias: RudaTensor | None = None
     >>> linear(ruda.ones((2, 3)), ruda.ones((4, 3)), ruda.ones(4)).shape
     (2, 4)
     """
-    _check(input, weight, bias)
     return _linear(input, weight, bias)
-
-
-def _check(x: Any, weight: RudaTensor, bias: RudaTensor | None) -> None:
-    if weight.ndim != 2 or not x.shape or x.shape[-1] != weight.shape[1]:
-        got, expected = f"input {x.shape}, weight {weight.shape}", "[..., in] and [out, in]"
-        raise ShapeError("linear", "the input does not fit the weight", got, expected)
-    if bias is not None and bias.shape != weight.shape[:1]:
-        raise ShapeError("linear", "bias does not fit the weight", bias.shape, weight.shape[:1])
-    # An array has NumPy's dtype, which compares with ruda's.
-    if x.dtype != weight.dtype and not _meet_low(x.dtype, weight.dtype):
-        hint = f"x.astype({str(weight.dtype)!r})"
-        raise DTypeError("linear", "input and weight differ in dtype", x.dtype, weight.dtype, hint)
-    if bias is not None and bias.dtype is not weight.dtype:
-        hint = f"bias.astype({str(weight.dtype)!r})"
-        raise DTypeError("linear", "bias has another dtype", bias.dtype, weight.dtype, hint)
-
-
-def _meet_low(x: Any, weight: Any) -> bool:
-    """Whether autocast brings both dtypes to its own."""
-    low = MODE.get().cast
-    return low is not None and {x, weight} <= {low, float32}

@@ -17,11 +17,8 @@ from ruda.core.shapes import index
 from ruda.core.spec import Spec, is_absent
 from ruda.ops.arith import add, multiply, subtract
 from ruda.ops.cast import astype
-from ruda.ops.cross_entropy import (
-    check_classes,
-    check_reduction,
-    counted,
-)
+from ruda.ops.counting import mean_counted
+from ruda.ops.cross_entropy import check_classes, check_reduction
 from ruda.ops.explog import exp
 from ruda.ops.getitem import getitem
 from ruda.ops.join import concat
@@ -259,7 +256,6 @@ def linear_cross_entropy(
     loss, _ = _row(rows, weight, classes, bias, ignore, *rates)
     if reduction == "none":
         return rounded(reshape(loss, target.shape), hidden)
-    total = sum(loss)
     if reduction == "mean":
-        total = total / counted(classes, None, ignore, loss)
-    return rounded(total, hidden)
+        return rounded(mean_counted(loss, classes, None, ignore), hidden)
+    return rounded(sum(loss), hidden)

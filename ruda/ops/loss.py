@@ -13,7 +13,8 @@ from ruda.core.shapes import index, normalize_axis
 from ruda.ops.arith import abs, maximum
 from ruda.ops.cast import astype
 from ruda.ops.compare import less
-from ruda.ops.cross_entropy import check_reduction, counts, reduced
+from ruda.ops.counting import counts
+from ruda.ops.cross_entropy import check_reduction, reduced
 from ruda.ops.embed import embedding
 from ruda.ops.explog import exp, log, log1p, log_sigmoid, xlogy
 from ruda.ops.gather import take_along_axis

@@ -66,7 +66,8 @@ class Op:
 
     ``optional`` names the arguments that may be None (rules see ``is_absent`` specs, references
     None); ``dtype_error`` is what a dtype outside of ``accepts`` raises. ``takes`` tells the dtypes
-    per argument where they differ and the dtype rule is what refuses others.
+    per argument where they differ and the dtype rule is what refuses others. ``wants`` tells which
+    arguments the gradient of each needs where one vjp makes all: it gets None for the others.
     """
 
     def __init__(
@@ -93,6 +94,7 @@ class Op:
         optional: tuple[str, ...] = (),
         dtype_error: type[DTypeError] = DTypeError,
         takes: Mapping[str, tuple[DType, ...]] = MappingProxyType({}),
+        wants: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
     ) -> None:
         self.name, self.kind, self.grade = name, kind, grade
         self.args, self.attrs, self.outs = args, attrs, outs
@@ -100,6 +102,7 @@ class Op:
         self.accepts, self.domain, self.cast, self.bound = accepts, domain, cast, bound
         self.body, self.doc, self.exact = body, doc, exact
         self.optional, self.dtype_error, self.takes = optional, dtype_error, takes
+        self.wants = wants
         self.hot: dict[Any, Plan] = {}
         self.cold: dict[Any, Plan] = {}
         self._set_vjp(vjp)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from ruda.core.devices import client as client_of
 from ruda.core.mode import MODE
-from ruda.tensor.launch import check_integers, execute, record, slow
+from ruda.core.spec import absent_spec
+from ruda.tensor.launch import check_integers, outputs, record, slow
 from ruda.tensor.node import Node
 from ruda.tensor.tensor import RudaTensor, wrap
 from ruda.tensor.views import register_view
@@ -197,21 +198,37 @@ def entry_n(op: Op) -> Callable[..., Any]:
             op, values[:arity], values[arity:], client=client_of(values[-1])
         )
 
-    find, mode_of = op.hot.get, MODE.get
-    plain = op.kind not in ("view", "dynamic")
+    if op.kind in ("view", "dynamic"):
+        return lambda *values, out=None: slow(op, values[:arity], values[arity:], out)
+    find, mode_of, several = op.hot.get, MODE.get, bool(op.outs)
+    optional = tuple(arg in op.optional for arg in op.args)
 
     def call(*values: Any, out: Any = None) -> Any:
         tensors, attrs = values[:arity], values[arity:]
         mode = mode_of()
-        if mode.special or out is not None or not plain:
+        if mode.special or out is not None:
             return slow(op, tensors, attrs, out)
-        for t in tensors:
-            if t.__class__ is not RudaTensor:
+        specs, handles, nodes, tracked = [], [], [], False
+        for t, may_lack in zip(tensors, optional, strict=True):
+            if t.__class__ is RudaTensor:
+                specs.append(t.spec)
+                handles.append(t.handle)
+                nodes.append(t.node)
+                tracked = tracked or t.node is not None
+            elif t is None and may_lack and specs:
+                specs.append(absent_spec(specs[0].client))
+                handles.append(None)
+                nodes.append(None)
+            else:
                 return slow(op, tensors, attrs)
-        specs = tuple([t.spec for t in tensors])
-        key = (*specs, *attrs) if attrs else specs
-        plan = find(key) or op.miss(key, specs, attrs)
-        handles = [t.handle for t in tensors]
-        return execute(plan, handles, [t.node for t in tensors], mode)
+        key = (*specs, *attrs)
+        plan = find(key) or op.miss(key, tuple(specs), attrs)
+        result = plan.run(*handles)
+        node = None
+        if tracked and mode.grad and plan.records:
+            node = record(plan, handles, nodes, result)
+        if several:
+            return outputs(plan.out, result, node)
+        return wrap(plan.out, result, node)
 
     return call

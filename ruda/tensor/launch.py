@@ -43,9 +43,16 @@ def execute(plan: Plan, handles: Sequence[Any], nodes: Sequence[Any], mode: Mode
             tracer.recorded(node)
     if not op.outs:
         return wrap(spec, result, node)
+    return outputs(spec, result, node)
+
+
+def outputs(specs: Sequence[Any], handles: Sequence[Any], node: Node | None) -> tuple[Any, ...]:
+    """The tensors of an operator with several outputs."""
+    if node is None:
+        return tuple([wrap(s, h) for s, h in zip(specs, handles, strict=True)])
     return tuple(
-        wrap(s, h, None if node is None or not s.dtype.is_inexact else Output(node, i))
-        for i, (s, h) in enumerate(zip(spec, result, strict=True))
+        wrap(s, h, Output(node, i) if s.dtype.is_inexact else None)
+        for i, (s, h) in enumerate(zip(specs, handles, strict=True))
     )
 
 
@@ -70,8 +77,10 @@ def record(plan: Plan, handles: Sequence[Any], nodes: Sequence[Any], result: Any
 
 
 def _save_few(node: Node, handles: Sequence[Any], nodes: Sequence[Any], keeps: list[bool]) -> None:
-    """Edges and saved values of up to three inputs."""
+    """Edges and saved values of up to three inputs, None for what a joint vjp does without."""
     node.x = nodes[0]
+    if node.plan.op.wants:
+        node.sx = node.sy = node.sz = node.vx = node.vy = node.vz = None
     if keeps[0]:
         node.sx = handles[0]
         node.vx = getattr(handles[0], "version", None)
@@ -93,7 +102,7 @@ def _kept(op: Op, tracked: tuple[bool, ...]) -> list[bool]:
     """For each argument, whether the vjp of a tracked input names it."""
     keeps = op.keeps.get(tracked)
     if keeps is None:
-        if op.saves_all or op.joint or op.vjp is None:
+        if op.saves_all or (op.joint and not op.wants) or op.vjp is None:
             keeps = [op.saves_all or i in op.saves for i in range(len(tracked))]
         else:
             pairs = [zip(wanted, tracked, strict=True) for wanted in op.wanted]

@@ -12,6 +12,8 @@ from typing import Any
 
 def wanted_by(op: Any, i: int) -> tuple[bool, ...]:
     """For each input, whether its vjp names argument ``i`` (a joint or absent vjp: all alike)."""
+    if op.wants:
+        return tuple(op.args[i] in op.wants.get(arg, ()) for arg in op.args)
     if op.vjp is None or op.joint:
         return (i in op.saves or op.saves_all,) * len(op.args)
     return tuple(op.args[i] in names for names in op.vjp_names)

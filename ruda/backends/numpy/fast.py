@@ -102,6 +102,64 @@ def bind_linear(plan: Any) -> Callable[..., Any] | None:
     return run
 
 
+def bind_linear_weight(plan: Any) -> Callable[..., Any] | None:
+    """The product of all rows, and their sum, of operands that can be shown as matrices."""
+    g, x = plan.specs
+    folded = [(math.prod(s.shape[:-1]), s.shape[-1]) for s in (g, x)]
+    dtype = g.dtype
+    if not dtype is x.dtype is plan.out[0].dtype or dtype.kind != "float" or dtype.is_half:
+        return None
+    shown = [reshape_strides(s.shape, s.strides, f) for s, f in zip((g, x), folded, strict=True)]
+    if not g.size or not x.size or None in shown:
+        return None
+    kind, how = dtype.numpy, cut(folded[0][1], *folded[1])
+    to_rows = [f if s.ndim != 2 else None for s, f in zip((g, x), folded, strict=True)]
+
+    def run(hg: Any, hx: Any) -> Any:
+        rows, inputs = hg.array, hx.array
+        if to_rows[0] is not None:
+            rows, inputs = rows.reshape(to_rows[0]), inputs.reshape(to_rows[1])
+        dw = empty(plan.out[0].shape, kind)
+        multiply(rows.T, inputs, dw, None, how)
+        return handle_of(dw), handle_of(np.add.reduce(rows, axis=0))
+
+    return run
+
+
+# With one zero NumPy's maximum stays scalar: 26 us against 7 for 32 k float32.
+_ZEROS = {name: np.zeros(1 << 15, name) for name in ("float32", "float64")}
+
+
+def bind_relu(plan: Any) -> Callable[..., Any] | None:
+    """The maximum with zeros that are there already, in pieces of their length."""
+    zeros, out = _ZEROS.get(plan.out.dtype.name), plan.out
+    if zeros is None or plan.specs[0].dtype is not out.dtype or not plan.specs[0].contiguous:
+        return None
+    shape, size, dtype, step = out.shape, out.size, out.dtype.numpy, len(zeros)
+
+    def run(hx: Any) -> Any:
+        array = empty(shape, dtype)
+        x, y = hx.array.reshape(-1), array.reshape(-1)
+        for start in range(0, size, step):
+            part = x[start : start + step]
+            np.maximum(part, zeros[: len(part)], out=y[start : start + step])
+        return handle_of(array)
+
+    return run
+
+
+def bind_full(plan: Any) -> Callable[..., Any]:
+    """One assignment, without the layers of np.full; the cast is made here, for its warnings."""
+    shape, dtype = plan.out.shape, plan.out.dtype.numpy
+
+    def run(value: Any) -> Any:
+        array = np.empty(shape, dtype)
+        array[...] = np.asarray(value, dtype)
+        return handle_of(array)
+
+    return run
+
+
 def _largest(dtype: DType) -> int:
     return 1 << (dtype.bits - (dtype.kind == "int"))
 
@@ -128,4 +186,7 @@ FAST: dict[str, Callable[[Any], Callable[..., Any] | None]] = {
     "matmul": bind_matmul,
     "matmul_as": bind_matmul,
     "linear": bind_linear,
+    "linear_weight_backward": bind_linear_weight,
+    "relu": bind_relu,
+    "full": bind_full,
 }

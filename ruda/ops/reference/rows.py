@@ -184,6 +184,9 @@ def cross_entropy(
     """
     valid, index = _targets(target, ignore_index)
     loss, lse = np.empty((2, len(logits)), logits.dtype)
+    plain = weight is None and not label_smoothing and not z_loss
+    if plain and valid is None:
+        return _plain_cross_entropy(logits, index, loss, lse)
     spread = label_smoothing / logits.shape[1]
     for block in _blocks(logits):
         x = logits[block]
@@ -202,7 +205,22 @@ def cross_entropy(
             loss[block] += spread * (norm * mass - total)
         if z_loss:
             loss[block] += z_loss * lse[block] ** 2
-    loss[~valid] = 0
+    if valid is not None:
+        loss[~valid] = 0
+    return loss, lse
+
+
+def _plain_cross_entropy(
+    logits: Array, index: Array, loss: Array, lse: Array
+) -> tuple[Array, Array]:
+    """``cross_entropy`` where all targets count alike and nothing is added."""
+    for block in _blocks(logits):
+        top = np.maximum.reduce(logits[block], axis=1)
+        x = logits[block] - top[:, None]
+        picked = x[np.arange(len(x)), index[block]]
+        norm = np.log(np.add.reduce(np.exp(x, out=x), axis=1))
+        np.add(norm, top, out=lse[block])
+        np.subtract(norm, picked, out=loss[block])
     return loss, lse
 
 
@@ -220,10 +238,11 @@ def cross_entropy_backward(
     valid, index = _targets(target, ignore_index)
     spread = label_smoothing / logits.shape[1]
     mass = logits.shape[1] if weight is None else weight.sum()
-    share = (
-        g * (1 - label_smoothing) if weight is None else g * (1 - label_smoothing) * weight[index]
-    )
-    slope = share + g * (spread * mass) + g * (2 * z_loss) * lse
+    share = slope = g * (1 - label_smoothing) if label_smoothing else g
+    if weight is not None:
+        share = slope = share * weight[index]
+    if spread or z_loss:
+        slope = share + g * (spread * mass) + g * (2 * z_loss) * lse
     out = np.empty(logits.shape, logits.dtype)
     for block in _blocks(logits):
         dx = out[block]
@@ -233,7 +252,8 @@ def cross_entropy_backward(
         if spread:
             dx -= (g[block] * spread)[:, None] * (1 if weight is None else weight)
         dx[np.arange(len(dx)), index[block]] -= share[block]
-        dx[~valid[block]] = 0
+        if valid is not None:
+            dx[~valid[block]] = 0
     return out
 
 
@@ -242,13 +262,14 @@ def target_weights(
 ) -> Array:
     """Give the weight [N] each row has in a mean: that of its class, zero where ignored."""
     valid, index = _targets(target, ignore_index)
-    return (
-        valid.astype(dtype) if weight is None else np.where(valid, weight[index], 0).astype(dtype)
-    )
+    weights = np.ones(index.shape, dtype) if weight is None else weight[index]
+    return (weights if valid is None else np.where(valid, weights, 0)).astype(dtype)
 
 
-def _targets(target: Array, ignore_index: int) -> tuple[Array, Array]:
-    """Split targets into a mask and indices that are safe to read everywhere."""
+def _targets(target: Array, ignore_index: int) -> tuple[Array | None, Array]:
+    """Split targets into a mask, None where all count, and indices that can all be read."""
+    if ignore_index < 0 and (not target.size or np.minimum.reduce(target, axis=None) >= 0):
+        return None, target.astype(np.int64, copy=False)
     valid = target != ignore_index
     return valid, np.where(valid, target, 0).astype(np.int64)
 

@@ -8,6 +8,7 @@ import ruda
 from ruda.core.errors import ArgumentError, DTypeError, IndexRangeError, ShapeError
 from ruda.ops.linear import linear
 from ruda.ops.linear_cross_entropy import linear_cross_entropy
+from ruda.ops.table import TABLE
 from tests.table.sample import Bad, Composed, Sample
 
 LABELS = np.array([1, -100, 3])
@@ -19,6 +20,12 @@ SAMPLES = {
         Sample(((3, 4), (5, 4), None)),
         Sample(((4,), (5, 4), (5,))),
         Sample(((0, 4), (5, 4), (5,))),
+    ],
+    "linear_weight_backward": [
+        Sample(((2, 3, 5), (2, 3, 4))),
+        Sample(((3, 5), (3, 4))),
+        Sample(((5,), (4,))),
+        Sample(((0, 5), (0, 4))),
     ],
     "linear_cross_entropy": [
         Sample(((3, 2), (4, 2), LABELS, (4,)), SMOOTHED, constants=("target",)),
@@ -55,6 +62,16 @@ BAD = [
         lambda: linear(ruda.ones((2, 3)), ruda.ones((4, 3)), ruda.ones(4, dtype="float64")),
         DTypeError,
         "linear: bias has another dtype",
+    ),
+    Bad(
+        lambda: linear(ruda.ones((2, 3), dtype="float64"), ruda.ones((4, 3))),
+        DTypeError,
+        "linear: input and weight differ in dtype",
+    ),
+    Bad(
+        lambda: TABLE["linear_weight_backward"].call(ruda.ones((2, 3)), ruda.ones((3, 3))),
+        ShapeError,
+        "the rows do not fit",
     ),
     Bad(lambda: loss(3, 5), ShapeError, "hidden and weight do not fit"),
     Bad(lambda: loss(4, 2), ShapeError, "the target does not fit"),

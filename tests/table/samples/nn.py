@@ -157,6 +157,11 @@ SAMPLES = {
         Sample(((3,), (3, 4), np.array([1, -100, 3]), (3,), (4,)), (1, -100, 0.1, 0.01)),
         Sample(((2, 3), (2, 4, 3), indices(4, 2, 3), (2, 3), None), (1, -100, 0.0, 0.0)),
     ],
+    "mean_where_counted": [
+        Sample(((3,), np.array([1, -100, 3])), (-100,)),
+        Sample(((2, 3), indices(4, 2, 3)), (2,)),
+        Sample(((), np.array(1)), (-1,)),
+    ],
     "embedding": [
         Sample(((5, 3), indices(5, 2, 4)), (-1,), grad=True),
         Sample(((5, 3), indices(5, 0)), (-1,)),
