@@ -138,6 +138,10 @@ class EmulatedDriver:
         """Free and total bytes."""
         return self.total - sum(n for _, n in self._memory.values()), self.total
 
+    def is_pinned(self, address: int) -> bool:
+        """Whether the host's memory there is page-locked."""
+        return any(a <= address < a + len(room) for a, room in self._pinned.items())
+
     def allocate_host(self, nbytes: int) -> tuple[int, int]:
         """Memory that the host and the emulated device see at one address."""
         room = ctypes.create_string_buffer(nbytes + _GUARD)
@@ -194,8 +198,20 @@ def emulated_client() -> CudaClient:
     return client
 
 
-def built(source: str, name: str) -> Any:
-    """The library with the kernel ``name`` of ``source``; compiled once for all processes."""
+_SIZES = (
+    "template <class... A> int sizes_of(void (*)(A...), unsigned long* out) {{\n"
+    "    const unsigned long sizes[] = {{sizeof(A)..., 0}};\n"
+    "    for (unsigned i = 0; i < sizeof...(A); ++i) out[i] = sizes[i];\n"
+    "    return sizeof...(A);\n}}\n"
+    'extern "C" int ruda_sizes(unsigned long* out) {{ return sizes_of({0}, out); }}\n'
+)
+
+
+def built(source: str, name: str, sized: bool = False) -> Any:
+    """The library with the kernel ``name`` of ``source``; compiled once for all processes.
+
+    ``sized`` adds a function that tells the sizes of the kernel's parameters.
+    """
     inside = f"in_{name}::" if f"namespace in_{name} " in source else ""
     text = (
         f'#include "host.h"\n{source}\n'
@@ -203,6 +219,7 @@ def built(source: str, name: str) -> Any:
         'extern "C" void ruda_grid(void** p, unsigned a, unsigned b, unsigned c, unsigned x,'
         " unsigned y, unsigned z) { emulated::grid(ruda_body, p, a, b, c, x, y, z); }\n"
     )
+    text += _SIZES.format(inside + name) if sized else ""
     headers = [compiler.header(h) for h in sorted(compiler.headers_of(source))]
     own = [(HERE / n).read_text() for n in ("host.h", "ruda/ptx.cuh")]
     key = hashlib.sha256("\0".join([text, *headers, *own]).encode()).hexdigest()[:24]

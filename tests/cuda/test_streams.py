@@ -1,0 +1,212 @@
+"""Order between streams on a driver that runs nothing before it must."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ruda
+from ruda import cuda
+from ruda.core import devices
+from ruda.core.errors import ArgumentError, DeviceError
+from ruda.tensor.dispatch import clear_plans
+
+
+@pytest.fixture
+def client() -> Iterator[Any]:
+    """A client whose driver defers everything, as ``cuda:0`` for one test."""
+    pytest.importorskip("cuda.bindings.nvrtc")
+    from tests.cuda.emulator.deferred import deferred_client
+
+    where = devices.Device("cuda", 0)
+    before = devices._clients.get(where)
+    made = deferred_client()
+    devices._clients[where] = made
+    yield made
+    clear_plans()
+    devices._clients.pop(where)
+    if before is not None:
+        devices._clients[where] = before
+
+
+def values(n: int = 8) -> Any:
+    return np.arange(n, dtype="float32")
+
+
+def test_one_stream_runs_without_guards(client: Any) -> None:
+    x = ruda.asarray(values(), device="cuda:0")
+    assert not client.driver.log
+    y = x + 1
+    assert not client.guarded
+    assert client.pool.special is None
+    assert not client.order.marks
+    np.testing.assert_array_equal(y.numpy(), values() + 1)
+
+
+def test_a_tensor_made_in_one_stream_is_read_in_another(client: Any) -> None:
+    side = cuda.Stream()
+    x = ruda.asarray(values(), device="cuda:0")
+    y = x + 1
+    with cuda.stream(side):
+        z = y * 2
+        assert cuda.current_stream() == side
+        np.testing.assert_array_equal(z.numpy(), (values() + 1) * 2)
+    assert cuda.current_stream() == cuda.default_stream() != side
+
+
+def test_reading_waits_for_the_producing_stream_alone(client: Any) -> None:
+    side = cuda.Stream()
+    with cuda.stream(side):
+        z = ruda.asarray(values(), device="cuda:0") * 3
+    y = ruda.asarray(values(), device="cuda:0") + 1
+    np.testing.assert_array_equal(z.numpy(), values() * 3)
+    assert client.driver.queues[client.order.main.ptr], "the main stream was not waited for"
+    np.testing.assert_array_equal(y.numpy(), values() + 1)
+
+
+def test_writing_waits_for_readers_elsewhere(client: Any) -> None:
+    side = cuda.Stream()
+    x = ruda.asarray(values(), device="cuda:0")
+    with cuda.stream(side):
+        y = x + 1
+    x.assign(0.0)
+    np.testing.assert_array_equal(x.numpy(), np.zeros(8))
+    np.testing.assert_array_equal(y.numpy(), values() + 1)
+
+
+def test_a_late_read_in_the_writing_stream_counts_as_well(client: Any) -> None:
+    side = cuda.Stream()
+    x = ruda.asarray(values(), device="cuda:0")
+    with cuda.stream(side):
+        first = x + 1
+    late = x * 5
+    with cuda.stream(side):
+        x.assign(-1.0)
+        np.testing.assert_array_equal(x.numpy(), np.full(8, -1))
+    np.testing.assert_array_equal(late.numpy(), values() * 5)
+    np.testing.assert_array_equal(first.numpy(), values() + 1)
+
+
+def test_freed_memory_is_reused_elsewhere_behind_its_last_use(client: Any) -> None:
+    side = cuda.Stream()
+    x = ruda.asarray(values(), device="cuda:0")
+    with cuda.stream(side):
+        held = [ruda.asarray(values(), device="cuda:0") for _ in range(3)]
+        y = held[0] + held[1]
+        freed = {t.data_ptr() for t in held}
+        client.pool.free[512].clear()
+        del held
+    taken = [x * i for i in range(3)]
+    assert freed == {t.data_ptr() for t in taken}
+    for i, t in enumerate(taken):
+        np.testing.assert_array_equal(t.numpy(), values() * i)
+    np.testing.assert_array_equal(y.numpy(), values() * 2)
+
+
+def test_memory_of_the_same_stream_is_taken_without_a_wait(client: Any) -> None:
+    side = cuda.Stream()
+    mine = ruda.asarray(values(), device="cuda:0")
+    with cuda.stream(side):
+        other = ruda.asarray(values(), device="cuda:0")
+    place = mine.data_ptr()
+    del mine, other
+    assert ruda.asarray(values(), device="cuda:0").data_ptr() == place
+
+
+def test_waiting_again_costs_no_event(client: Any) -> None:
+    side = cuda.Stream()
+    x = ruda.asarray(values(), device="cuda:0") + 1
+    with cuda.stream(side):
+        _ = x * 2
+        before = list(client.driver.queues[side.ptr])
+        _ = x * 2
+    waits = [i for i in list(client.driver.queues[side.ptr])[len(before) :] if isinstance(i, tuple)]
+    assert not waits
+
+
+def test_gradients_across_streams(client: Any) -> None:
+    side = cuda.Stream()
+    x = ruda.asarray(values(), device="cuda:0").requires_grad_()
+    with cuda.stream(side):
+        loss = (x * x).sum()
+    loss.backward()
+    np.testing.assert_array_equal(x.grad.numpy(), 2 * values())
+
+
+def test_threads_have_streams_of_their_own(client: Any) -> None:
+    x = ruda.asarray(values(), device="cuda:0")
+    found: dict[int, Any] = {}
+
+    def work(i: int) -> None:
+        with cuda.stream(cuda.Stream()):
+            y = x
+            for _ in range(5):
+                y = y + i
+            found[i] = y
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(3)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    for i in range(3):
+        np.testing.assert_array_equal(found[i].numpy(), values() + 5 * i)
+    assert cuda.current_stream() == cuda.default_stream()
+
+
+def test_events_order_and_measure(client: Any) -> None:
+    side, start, end = cuda.Stream(), cuda.Event(), cuda.Event()
+    assert start.query()
+    start.record()
+    end.record(side)
+    assert not end.query()
+    assert start.elapsed_time(end) >= 0
+    assert end.query()
+    assert side.query()
+    with pytest.raises(ArgumentError, match="never recorded"):
+        start.elapsed_time(cuda.Event())
+    with pytest.raises(ArgumentError, match="no time"):
+        start.elapsed_time(side.record_event())
+
+
+def test_user_ordered_streams(client: Any) -> None:
+    side, raw = cuda.Stream(), ruda.asarray(values(), device="cuda:0")
+    side.wait_stream(cuda.current_stream())
+    done = cuda.default_stream().record_event()
+    side.wait_event(done)
+    side.synchronize()
+    assert done.query()
+    np.testing.assert_array_equal(raw.numpy(), values())
+
+
+def test_a_dropped_stream_is_used_again(client: Any) -> None:
+    ptr = cuda.Stream().ptr
+    assert cuda.Stream().ptr == ptr
+    assert cuda.Stream(priority=-1).ptr != ptr
+
+
+def test_external_streams_and_record_stream(client: Any) -> None:
+    outside = cuda.ExternalStream(999)
+    x = ruda.asarray(values(), device="cuda:0")
+    place, seen = x.data_ptr(), []
+    client.driver.queues[999].append(lambda: seen.append("their kernel"))
+    outside.record_stream(x)
+    del x
+    y = ruda.asarray(values() + 1, device="cuda:0")
+    if y.data_ptr() == place:
+        y.numpy()
+        assert seen
+    with cuda.stream(outside):
+        z = y + 1
+    np.testing.assert_array_equal((z + 1).numpy(), values() + 3)
+
+
+def test_what_is_no_stream_is_refused(client: Any) -> None:
+    with pytest.raises(DeviceError, match="not a stream"), cuda.stream(3):
+        pass
+    with cuda.stream(None):
+        assert cuda.current_stream() == cuda.default_stream()
