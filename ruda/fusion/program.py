@@ -13,6 +13,7 @@ from ruda.fusion.footing import Footing
 from ruda.fusion.graph import Value
 from ruda.fusion.guards import Guards
 from ruda.fusion.lint import Finding, changing, findings, frozen
+from ruda.fusion.passes import improve
 from ruda.fusion.reach import Reach
 from ruda.fusion.replay import Replay
 from ruda.fusion.results import Results
@@ -33,6 +34,7 @@ class Program:
         self.everything = list(self.graph.instructions)
         self.wanted = results.values()
         self.graph.prune(self.wanted)
+        improve(self.graph, self.wanted, self.client)
         self.replay = Replay(self.graph, self.wanted)
         # Where each change goes, its value, and how many assignments it sums up.
         self.writes = [(c.history[0].payload, v, c.version) for c, v in results.writes]

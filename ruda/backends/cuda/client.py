@@ -16,7 +16,7 @@ from ruda.backends.cuda.memory import Handle, ViewHandle, allocate
 from ruda.backends.cuda.order import Order, touch
 from ruda.backends.cuda.pinned import Staging
 from ruda.backends.cuda.prim import map as maps
-from ruda.backends.cuda.prim import reduce
+from ruda.backends.cuda.prim import reduce, region
 from ruda.backends.cuda.redzone import RedZones
 from ruda.backends.cuda.settings import pool_of
 from ruda.backends.cuda.traffic import Traffic
@@ -103,6 +103,14 @@ class CudaClient(Traffic):
         own = KERNELS.get(op.name)
         run = own(self, plan) if own is not None else None
         return self._by_kind(plan, op) if run is None else run
+
+    def fuses(self, plan: Any) -> bool:
+        """Whether ``plan`` can be a part of a region that runs as one kernel."""
+        return region.fuses(plan)
+
+    def bind_region(self, whole: Any) -> Callable[..., tuple[Any, ...]]:
+        """The function that runs a region of a compiled step."""
+        return region.bind(self, whole)
 
     def _by_kind(self, plan: Any, op: Any) -> Callable[..., Any]:
         if op.kind in _ELEMENTWISE and op.expr is not None and not self._lacks(plan):

@@ -1,0 +1,99 @@
+"""Regions of a compiled step: elementwise operators of one shape in one launch."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from ruda.backends.cuda import codegen_region as codegen
+from ruda.backends.cuda.codegen import THREADS, Operand
+from ruda.backends.cuda.geometry import Layout, layout_of, needs_wide, packed
+from ruda.backends.cuda.launch import Launcher, raw_bits
+from ruda.backends.cuda.memory import allocate
+from ruda.core.dtypes import compute_of
+
+_ELEMENTWISE = ("unary", "binary", "ternary", "cast", "copy")
+_BLOCKS_PER_MULTIPROCESSOR = 16
+
+
+def fuses(plan: Any) -> bool:
+    """Whether ``plan`` can be a step of a region: an expression without attributes."""
+    op = plan.op
+    if op.kind not in _ELEMENTWISE or plan.out.__class__ is tuple or not plan.out.contiguous:
+        return False
+    if any("storage" in (s.dtype.kind, plan.out.dtype.kind) for s in plan.specs):
+        return False
+    if op.kind in ("cast", "copy"):
+        return plan.specs[0].shape == plan.out.shape
+    return op.expr is not None and not op.attrs and op.name != "nextafter"
+
+
+def bind(client: Any, region: Any) -> Callable[..., tuple[Any, ...]]:
+    """The function from the handles of a region's inputs to those of its results."""
+    out = region.out[0]
+    layout = layout_of(region.specs, out)
+    wide = needs_wide((*region.specs, out), out.shape)
+    kernel = _kernel(region, layout, wide)
+    run = _launchers(client, kernel, layout, out.size, wide)
+    reads = [raw_bits(o.computed) if o.form == "value" else _address for o in kernel.inputs]
+    dense = [i for i, o in enumerate(kernel.inputs) if o.form == "dense"]
+
+    def launch(*handles: Any) -> tuple[Any, ...]:
+        made = tuple(allocate(client.pool, spec) for spec in region.out)
+        values = [h.address for h in made]
+        joint = 0
+        for address in values:
+            joint |= address
+        for read, handle in zip(reads, handles, strict=True):
+            values += read(handle)
+        for i in dense:
+            joint |= handles[i].address
+        run[(joint & 15) == 0](*values)
+        return made
+
+    return launch
+
+
+def _address(handle: Any) -> tuple[int, ...]:
+    return (handle.address,)
+
+
+def _kernel(region: Any, layout: Layout, wide: bool) -> codegen.Region:
+    """The class of kernel: each weak input belongs to one step, whose dtype it is passed in."""
+    computed_of = dict[int, Any]()
+    steps = []
+    for plan, sources in region.steps:
+        op = plan.op
+        wanted = (None,) if op.kind in ("cast", "copy") else op.dtype_of_operands(plan)
+        pairs = zip(plan.specs, wanted, strict=True)
+        kinds = tuple(compute_of(dtype or spec.dtype) for spec, dtype in pairs)
+        names = ("x",) if op.kind in ("cast", "copy") else op.args
+        expr = "x" if op.kind in ("cast", "copy") else op.expr
+        steps.append(codegen.Step(op.name, expr, names, sources, kinds, plan.out.dtype))
+        computed_of.update(zip(sources, kinds, strict=True))
+    inputs = tuple(
+        Operand(f"i{i}", spec.dtype, computed_of[i] if form == "value" else spec.dtype, form)
+        for i, (spec, form) in enumerate(zip(region.specs, layout.forms, strict=True))
+    )
+    rank = 0 if layout.is_flat else len(layout.sizes)
+    return codegen.Region(inputs, tuple(steps), region.kept, rank, wide)
+
+
+def _launchers(
+    client: Any, kernel: codegen.Region, layout: Layout, n: int, wide: bool
+) -> tuple[Launcher, Launcher]:
+    """The kernel for addresses that 16 does not divide, and for those that it does."""
+    text, name = codegen.source(kernel), kernel.name
+    work = n if kernel.rank else -(-n // codegen.vector(kernel))
+    most = client.driver.multiprocessors * _BLOCKS_PER_MULTIPROCESSOR
+    grid = min(-(-work // THREADS), most)
+    double = (2 if o.form == "value" and o.computed.itemsize == 16 else 1 for o in kernel.inputs)
+    widths = [*(1 for _ in kernel.kept), *double]
+    if kernel.rank:
+        only = Launcher(client, text, name, grid, THREADS, widths, [packed(layout, wide)])
+        return only, only
+    size = struct.pack("<Q" if wide else "<I", n)
+    flags = (struct.pack("<I", flag) for flag in (0, 1))
+    pair = (Launcher(client, text, name, grid, THREADS, widths, [size, flag]) for flag in flags)
+    return tuple(pair)  # type: ignore[return-value]

@@ -1,0 +1,18 @@
+"""What makes the graph of a compiled step smaller or quicker, one change a file, in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ruda.fusion.graph import Graph, Value
+from ruda.fusion.passes.duplicates import merge_duplicates
+from ruda.fusion.passes.groups import fuse_elementwise
+
+
+def improve(graph: Graph, wanted: Iterable[Value], client: Any) -> None:
+    """Change ``graph`` in place; the values in ``wanted`` stay, with memory of their own."""
+    kept = set(wanted)
+    merge_duplicates(graph, kept)
+    graph.prune(kept)
+    fuse_elementwise(graph, kept, client)

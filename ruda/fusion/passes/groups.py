@@ -1,0 +1,179 @@
+"""Elementwise operators of one shape become one: what is read and written once is not twice.
+
+An operator joins an earlier group unless that would make the group wait for itself: unless one of
+its operands comes from a group that in turn waits for the one it would join.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from typing import Any
+
+from ruda.fusion.graph import Graph, Instruction, Value
+from ruda.fusion.region import Region, Step
+
+# A kernel has 4 KiB for its parameters, and few registers; a region stays well below.
+_MOST_STEPS, _MOST_OPERANDS = 48, 24
+# How many groups of its shape an operator looks back at.
+_LOOK_BACK = 8
+
+
+class _Group:
+    """Instructions that run as one, and as bits of a number the groups that have to run before."""
+
+    __slots__ = ("before", "bit", "members", "shape")
+
+    def __init__(self, number: int, shape: Any) -> None:
+        self.bit = 1 << number
+        self.before = 0
+        self.shape = shape
+        self.members: list[Instruction] = []
+
+
+def fuse_elementwise(graph: Graph, wanted: Set[Value], client: Any) -> None:
+    """Replace groups of two operators and more, which ``client`` has to accept one by one."""
+    if not hasattr(client, "fuses"):
+        return
+    groups = _grouped(graph, client)
+    uses = _users(graph)
+    fused = [(g, _fused(g, wanted, uses, client) if len(g.members) > 1 else None) for g in groups]
+    graph.instructions = _in_order(fused)
+
+
+def _grouped(graph: Graph, client: Any) -> list[_Group]:
+    groups: list[_Group] = []
+    home: dict[Value, _Group] = {}
+    open_groups: dict[Any, list[_Group]] = {}
+    for instruction in graph.instructions:
+        sources = {home[v].bit: home[v] for v in instruction.inputs if v in home}
+        # A view shows memory that somebody wrote.
+        sources |= {
+            home[v.memory].bit: home[v.memory] for v in instruction.inputs if v.memory in home
+        }
+        shape = _shape(instruction, client)
+        group = _place(open_groups.get(shape, []), sources, instruction) if shape else None
+        if group is None:
+            group = _Group(len(groups), shape)
+            groups.append(group)
+            if shape:
+                recent = open_groups.setdefault(shape, [])
+                recent.append(group)
+                del recent[:-_LOOK_BACK]
+        group.members.append(instruction)
+        added = 0
+        for source in sources.values():
+            if source is not group:
+                added |= source.bit | source.before
+        if added & ~group.before:
+            group.before |= added
+            for other in groups:
+                if other.before & group.bit:
+                    other.before |= added
+        home.update((value, group) for value in instruction.outputs)
+    return groups
+
+
+def _shape(instruction: Instruction, client: Any) -> Any:
+    """What regions of ``instruction`` have in common, or None if it cannot be in one."""
+    plan = instruction.plan
+    if plan is None or plan.out is None or plan.out.__class__ is tuple or plan.shares:
+        return None
+    if plan.out.size == 0 or not client.fuses(plan):
+        return None
+    return plan.out.shape
+
+
+def _place(recent: list[_Group], sources: dict[int, _Group], instruction: Instruction) -> Any:
+    """The latest group that ``instruction`` may join, one that it reads from if there is one."""
+    able = [g for g in recent if _fits(g, sources, instruction)]
+    reading = [g for g in able if g.bit in sources]
+    return reading[-1] if reading else None
+
+
+def _fits(group: _Group, sources: dict[int, _Group], instruction: Instruction) -> bool:
+    if len(group.members) >= _MOST_STEPS or len(_operands(group, instruction)) > _MOST_OPERANDS:
+        return False
+    if any(s.before & group.bit for s in sources.values() if s is not group):
+        return False
+    made = {v for m in group.members for v in m.outputs}
+    # What a member makes is read as it is, not through a view, whose elements lie elsewhere.
+    return all(v in made or v.memory not in made for v in instruction.inputs)
+
+
+def _operands(group: _Group, more: Instruction) -> set[Value]:
+    members = [*group.members, more]
+    made = {v for m in members for v in m.outputs}
+    return {v for m in members for v in m.inputs if v not in made}
+
+
+def _users(graph: Graph) -> dict[Value, list[Instruction]]:
+    users: dict[Value, list[Instruction]] = {}
+    for instruction in graph.instructions:
+        for value in instruction.inputs:
+            users.setdefault(value, []).append(instruction)
+            if value.memory is not value:
+                users.setdefault(value.memory, []).append(instruction)
+    return users
+
+
+def _fused(
+    group: _Group, wanted: Set[Value], users: dict[Value, list[Instruction]], client: Any
+) -> Instruction:
+    """One instruction for all members of ``group``."""
+    inside = set(map(id, group.members))
+    shown = {value.memory for value in wanted}
+    inputs: list[Value] = []
+    places: dict[Any, int] = {}
+    made = {m.outputs[0]: k for k, m in enumerate(group.members)}
+    for member in group.members:
+        for value in member.inputs:
+            # A Python scalar is passed as what the step computes in: one place for each use.
+            if value not in made and (value.spec is None or value not in places):
+                places[value if value.spec is not None else (id(member), id(value))] = len(inputs)
+                inputs.append(value)
+    specs = _specs(group, inputs, made)
+    steps = []
+    for member in group.members:
+        sources = tuple(
+            len(inputs) + made[v] if v in made else places.get(v, places.get((id(member), id(v))))
+            for v in member.inputs
+        )
+        steps.append(Step(member.plan, sources))  # type: ignore[arg-type]
+    kept = tuple(
+        k
+        for k, m in enumerate(group.members)
+        if m.outputs[0] in shown or any(id(u) not in inside for u in users.get(m.outputs[0], ()))
+    )
+    region = Region(steps, specs, kept)
+    region.run = client.bind_region(region)
+    outputs = [group.members[k].outputs[0] for k in kept]
+    instruction = Instruction(region.op.name, region.run, inputs, outputs)
+    instruction.plan = region
+    instruction.line = group.members[-1].line
+    return instruction
+
+
+def _specs(group: _Group, inputs: list[Value], made: dict[Value, int]) -> tuple[Any, ...]:
+    """The specs of the inputs; a Python scalar's is the one it has in its user's plan."""
+    found: dict[int, Any] = {}
+    for member in group.members:
+        for value, spec in zip(member.inputs, member.plan.specs, strict=True):
+            found.setdefault(id(value), spec)
+    return tuple(found[id(value)] for value in inputs)
+
+
+def _in_order(fused: list[tuple[_Group, Instruction | None]]) -> list[Instruction]:
+    """All instructions such that each stands behind those it waits for, else as they stood."""
+    out: list[Instruction] = []
+    done = 0
+    waiting = list(fused)
+    while waiting:
+        rest = []
+        for group, instruction in waiting:
+            if group.before & ~done:
+                rest.append((group, instruction))
+                continue
+            done |= group.bit
+            out += group.members if instruction is None else [instruction]
+        waiting = rest
+    return out
