@@ -174,6 +174,7 @@ NAME(OUT* __restrict__ out PLACES_PARAMETER, INPUTS, const u32 packed, const Geo
         const i64 own = first + threadIdx.x / LANES;
         const i64 row = own < at.rows ? own : at.rows - 1;
         Item carry = neutral();
+#pragma unroll 1
         for (i64 p0 = 0; p0 < at.n; p0 += LANES * V) {
             const i64 p = p0 + lane * V;
             Item v[V];
@@ -255,6 +256,7 @@ NAME(OUT* __restrict__ out PLACES_PARAMETER, INPUTS, const u32 packed, const Geo
     __shared__ Item sums[R * WARPS];
     for (i64 row = blockIdx.x; row < at.rows; row += gridDim.x) {
         Item carry = neutral();
+#pragma unroll 1
         for (i64 p0 = 0; p0 < at.n; p0 += TILE) {
             Item v[R][V], before[R];
             load_tile(v, x + row * at.x[0], y + row * at.y[0], p0, at, packed);

@@ -206,4 +206,4 @@ def _columns(client: Any, scan: _Scan) -> Callable[..., None]:
     return queue
 
 
-KERNELS = {name: bind for name in _OPS}
+KERNELS = dict.fromkeys(_OPS, bind)
