@@ -1,0 +1,126 @@
+"""Pooling, columns and resampling on an emulated GPU: layouts, settings and gradients of the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ruda
+from ruda.nn import functional as F
+from ruda.testing import assert_close
+
+Function = Callable[..., Any]
+Pick = Callable[[Any], Any]
+
+# From [N, H, W, C] as it lies to [N, C, H, W] as it is read: channels last, first, and in between.
+LAYOUTS: dict[str, Pick] = {
+    "last": lambda x: ruda.moveaxis(x, -1, 1),
+    "dense": lambda x: ruda.moveaxis(x, -1, 1).contiguous(),
+    "turned": lambda x: ruda.moveaxis(x, -1, 1)[:, ::-1, :, ::-1],
+    "expanded": lambda x: ruda.broadcast_to(ruda.moveaxis(x, -1, 1)[:1], (2, 20, 9, 11)),
+}
+
+
+def image(rng: np.random.Generator, *shape: int) -> Any:
+    """Distinct values, so that a maximum has one place."""
+    return rng.permutation(int(np.prod(shape))).reshape(shape).astype("f") / 7
+
+
+def check(
+    function: Function,
+    values: Any,
+    device: str,
+    *,
+    dtype: str = "float32",
+    length: int = 64,
+    pick: Pick = lambda x: x,
+) -> None:
+    """Outputs, and of the first one the gradient and the gradient of that: as on the CPU."""
+    found = []
+    for where in ("cpu", device):
+        x = ruda.asarray(values, dtype=dtype, device=where).requires_grad_()
+        outs = function(pick(x))
+        outs = outs if isinstance(outs, tuple) else (outs,)
+        g = wave(outs[0].shape, dtype, where).requires_grad_()
+        outs[0].backward(g, create_graph=True)
+        dx = x.grad
+        dx.backward(wave(dx.shape, dtype, where))
+        found.append([t.detach().to("cpu") for t in (*outs, dx, g.grad)])
+    for want, got in zip(*found, strict=True):
+        wide = want.numpy().astype("d") if want.dtype.is_floating else want.numpy()
+        assert_close(got, wide, length=length)
+
+
+def wave(shape: tuple[int, ...], dtype: str, where: str) -> ruda.Tensor:
+    values = np.cos(np.arange(int(np.prod(shape)))).reshape(shape)
+    return ruda.asarray(values, dtype=dtype, device=where)
+
+
+POOLS: dict[str, Function] = {
+    "max": lambda x: F.max_pool2d(x, 3, 2, 1, return_indices=True),
+    "max gaps ceil": lambda x: F.max_pool2d(
+        x, (2, 3), (2, 1), ((1, 0), (0, 1)), (2, 3), True, return_indices=True
+    ),
+    "average": lambda x: F.avg_pool2d(x, 3, 2, 1),
+    "average ceil": lambda x: F.avg_pool2d(x, (3, 2), 2, ((1, 0), (0, 1)), True, False),
+    "average divisor": lambda x: F.avg_pool2d(x, 2, 1, 0, divisor_override=3),
+    "adaptive max": lambda x: F.adaptive_max_pool2d(x, (4, 7), return_indices=True),
+    "adaptive average": lambda x: F.adaptive_avg_pool2d(x, (4, 13)),
+    "mean": lambda x: F.adaptive_avg_pool2d(x, 1),
+}
+
+
+@pytest.mark.parametrize("name", POOLS)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_pools(name: str, layout: str, device: str, rng: np.random.Generator) -> None:
+    values = image(rng, 2, 9, 11, 20)
+    check(POOLS[name], values, device, pick=LAYOUTS[layout])
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16"])
+@pytest.mark.parametrize("name", ["max", "average"])
+def test_pools_of_dtypes(name: str, dtype: str, device: str, rng: np.random.Generator) -> None:
+    check(POOLS[name], rng.standard_normal((2, 3, 9, 11)), device, dtype=dtype)
+
+
+def test_pools_in_one_and_three_dimensions(device: str, rng: np.random.Generator) -> None:
+    check(lambda x: F.max_pool1d(x, 3, 2, return_indices=True), image(rng, 2, 3, 40), device)
+    check(lambda x: F.avg_pool3d(x, 2, 2, 1), image(rng, 2, 3, 4, 5, 6), device)
+    check(lambda x: F.max_pool3d(x, 2, return_indices=True), image(rng, 3, 4, 5, 6), device)
+    check(lambda x: F.adaptive_avg_pool3d(x, (2, 3, 1)), image(rng, 3, 4, 5, 6), device)
+    check(lambda x: F.lp_pool2d(abs(x), 2, 2), image(rng, 1, 3, 4, 6), device)
+
+
+def test_many_planes_and_large_ones(device: str, rng: np.random.Generator) -> None:
+    check(POOLS["max"], image(rng, 1100, 1, 5, 4), device)
+    check(POOLS["average"], image(rng, 1, 1, 70, 90), device)
+
+
+def test_a_maximum_of_nan_ties_and_nothing(device: str) -> None:
+    rows = [[np.nan, 1, 2, 2], [-np.inf] * 4, [3, np.nan, np.nan, 0], [0.0, -0.0, 5, 5]]
+    for where in ("cpu", device):
+        x = ruda.asarray(np.array(rows, "f")[:, None], device=where)
+        values, indices = F.max_pool1d(x, 2, return_indices=True)
+        assert indices.numpy()[:, 0].tolist() == [[0, 2], [0, 2], [1, 2], [0, 2]]
+        np.testing.assert_array_equal(
+            values.numpy()[:, 0], [[np.nan, 2], [-np.inf] * 2, [np.nan] * 2, [0, 5]]
+        )
+    empty = ruda.zeros((0, 3, 8, 8), device=device)
+    assert F.max_pool2d(empty, 2).shape == (0, 3, 4, 4)
+    whole = ruda.asarray(np.arange(-6, 6, dtype="i4").reshape(1, 3, 4), device=device)
+    assert F.max_pool2d(whole, 2).tolist() == [[[-1, 1]]]
+
+
+def test_the_same_gradient_twice(device: str, rng: np.random.Generator) -> None:
+    x = ruda.asarray(rng.standard_normal((2, 3, 9, 9)), dtype="float32", device=device)
+    x.requires_grad_()
+    grads = []
+    for _ in range(2):
+        x.grad = None
+        out = F.max_pool2d(x, 3, 1)
+        out.backward(wave(out.shape, "float32", device))
+        grads.append(x.grad.numpy())
+    np.testing.assert_array_equal(*grads)
