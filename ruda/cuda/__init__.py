@@ -14,6 +14,8 @@ from ruda.cuda.devices import (
     is_available,
     synchronize,
 )
+from ruda.cuda.graphed import make_graphed_callables
+from ruda.cuda.graphs import Graph, graph
 from ruda.cuda.memory import (
     MemPool,
     PluggableAllocator,
@@ -57,6 +59,9 @@ __all__ = [
     "stream",
     "current_stream",
     "default_stream",
+    "Graph",
+    "graph",
+    "make_graphed_callables",
     "memory_allocated",
     "max_memory_allocated",
     "memory_reserved",

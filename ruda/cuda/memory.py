@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from ruda.backends.cuda import snapshot
 from ruda.backends.cuda.snapshot import Holder
-from ruda.core.errors import ArgumentError
+from ruda.core.errors import ArgumentError, CaptureError
 from ruda.cuda.devices import gpu
 
 
@@ -101,6 +102,25 @@ class MemPool:
     def __init__(self, device: Any = None) -> None:
         self._client = gpu(device)
         self._arena = self._client.guards.open()
+        self._graphs: list[weakref.ref[Any]] = []
+        self._last: Any = None
+
+    def join(self, graph: Any) -> None:
+        """Note a graph that lives on this memory."""
+        self._graphs.append(weakref.ref(graph))
+
+    def check_turn(self, graph: Any) -> None:
+        """Raise ``CaptureError`` unless ``graph`` may be replayed now.
+
+        Graphs of one pool overwrite each other's memory, so their order is that of their captures.
+        """
+        living = [g for g in (ref() for ref in self._graphs) if g is not None]
+        place = living.index(graph)
+        turn = living.index(self._last) + 1 if self._last in living else 0
+        if place not in (0, turn):
+            what = "graphs that share a pool are replayed in the order of their captures"
+            raise CaptureError("graph", what, f"number {place}", f"number {turn}, or 0 again")
+        self._last = graph
 
     def __del__(self) -> None:
         if hasattr(self, "_arena"):

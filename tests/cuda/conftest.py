@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,6 +33,23 @@ def client() -> Iterator[object]:
 def device(client: object) -> str:
     """The name of the emulated GPU."""
     return "cuda:0"
+
+
+@pytest.fixture
+def deferred() -> Iterator[Any]:
+    """A client whose driver defers everything, as ``cuda:0`` for one test."""
+    pytest.importorskip("cuda.bindings.nvrtc")
+    from tests.cuda.emulator.deferred import deferred_client
+
+    where = devices.Device("cuda", 0)
+    before = devices._clients.get(where)
+    made = deferred_client()
+    devices._clients[where] = made
+    yield made
+    clear_plans()
+    devices._clients.pop(where)
+    if before is not None:
+        devices._clients[where] = before
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ruda.backends.cuda.order import Order, StreamState
@@ -16,17 +17,23 @@ class Capture:
     must not be handed out again; ``slots`` hold the values that constants are copied from.
     """
 
-    def __init__(self, order: Order, stream: StreamState) -> None:
+    def __init__(self, order: Order, stream: StreamState, homes: Mapping[int, Any]) -> None:
         self.order = order
+        self.homes = homes
         self.stream = stream
         self.joined = {stream}
         self.blocks: dict[int, Any] = {}
+        self.places: set[int] = set()
         self.held: list[tuple[int, int]] = []
         self.slots: list[Any] = []
+        # The arena that the thread took its memory from before.
+        self.outer: Any = None
 
     def keep(self, block: Any) -> None:
-        """The graph touches ``block``."""
-        self.blocks[id(block)] = block
+        """The graph touches ``block``; one of its own memory may come and go within it."""
+        self.places.add(block.address)
+        if block.address not in self.homes:
+            self.blocks[id(block)] = block
 
     def hold(self, address: int, size: int) -> None:
         """A block came back that the graph may touch."""

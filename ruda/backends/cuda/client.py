@@ -97,7 +97,7 @@ class CudaClient(Traffic):
         run = self._bound(plan, op)
         if self.blocking:
             run = self.blocked(plan, run)
-        return self.order.guarded(plan, run) if self.guarded else run
+        return self.order.guarded(self, plan, run) if self.guarded else run
 
     def _bound(self, plan: Any, op: Any) -> Callable[..., Any]:
         own = KERNELS.get(op.name)

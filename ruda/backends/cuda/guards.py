@@ -41,8 +41,10 @@ class Guards:
 
     def take(self, nbytes: int) -> tuple[int, int]:
         """As ``Pool.take``."""
-        pool, margin = self.pool, 0 if self.zones is None else ZONE
-        arena = self.local.arena or pool.arena
+        pool, arena = self.pool, self.local.arena or self.pool.arena
+        # What a graph fills would be looked at before the graph has run.
+        zones = self.zones if arena is pool.arena else None
+        margin = 0 if zones is None else ZONE
         size = size_class(nbytes + 2 * margin, pool.shift)
         address, size = self._pop(arena, size, nbytes)
         if self.ordered or self.capturing:
@@ -51,8 +53,8 @@ class Guards:
             self.homes[address + margin] = arena
         if self.records:
             self.origins[address + margin] = user_line(), running_modules()
-        if self.zones is not None:
-            self.zones.surround(address, size, nbytes)
+        if zones is not None:
+            zones.surround(address, size, nbytes)
         pool.used += size
         pool.peak = max(pool.peak, pool.used)
         return address + margin, size
@@ -84,7 +86,7 @@ class Guards:
             return
         self.pool.used -= size
         if self.zones is not None and self.zones.owns(address):
-            address = self.zones.check_and_forget(address)
+            address = self.zones.check_and_forget(address, look=not self.capturing)
         (self.pool.arena if arena is None else arena).free[size].append(address)
 
     def forget(self, address: int, size: int) -> None:

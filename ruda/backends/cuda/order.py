@@ -164,10 +164,10 @@ class Order:
         if mark.writer is stream:
             mark.epoch = stream.epoch
 
-    def guarded(self, plan: Any, run: Callable[..., Any]) -> Callable[..., Any]:
-        """``run`` of ``plan`` behind the streams that made its operands."""
-        places = [i for i, spec in enumerate(plan.specs) if not spec.weak]
-        one = plan.out is not None and plan.out.__class__ is not tuple
+    def guarded(self, client: Any, plan: Any, run: Callable[..., Any]) -> Callable[..., Any]:
+        """``run`` of ``plan`` behind the streams that made its operands on the device."""
+        places = [i for i, s in enumerate(plan.specs) if not s.weak and s.client is client]
+        one = getattr(plan.out, "client", None) is client
 
         def call(*handles: Any) -> Any:
             stream = self.current()

@@ -40,9 +40,10 @@ class RedZones:
         """Whether the block was made with zones around it."""
         return address in self.blocks
 
-    def check_and_forget(self, address: int) -> int:
-        """Look at a block for the last time; returns where it starts."""
-        self._check(address)
+    def check_and_forget(self, address: int, look: bool = True) -> int:
+        """Look at a block for the last time if that is possible; returns where it starts."""
+        if look:
+            self._check(address)
         del self.blocks[address]
         return address - ZONE
 

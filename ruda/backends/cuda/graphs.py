@@ -1,0 +1,116 @@
+"""Graphs: work taken down once and queued again as a whole, with memory of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ruda.backends.cuda.capture import Capture
+from ruda.backends.cuda.memory import Arena
+from ruda.core.errors import CaptureError
+from ruda.tensor.dispatch import clear_plans
+
+
+class CapturedGraph:
+    """What a capture has taken down; the memory that it touches lives as long as it does."""
+
+    def __init__(self, client: Any, capture: Capture, executable: Any) -> None:
+        self.client = client
+        self.executable = executable
+        self.blocks = list(capture.blocks.values())
+        self.places = capture.places
+        self.held = capture.held
+        self.slots = capture.slots
+
+    def replay(self) -> None:
+        """Queue all of it in the calling thread's stream."""
+        client, order = self.client, self.client.order
+        if order.capture is not None:
+            order.capture.refuse("another graph is replayed")
+        if client.guarded:
+            stream = order.current()
+            for address in self.places:
+                mark = order.mark_of(address)
+                order.settle(mark, stream)
+                mark.writer, mark.epoch, mark.readers = stream, stream.epoch, {}
+        with client.failures("graph"):
+            client.driver.launch_graph(self.executable, client.now.stream)
+
+    def release(self) -> None:
+        """Give the graph back, and let its memory go once its last replay is over."""
+        client = self.client
+        if self.executable is None:
+            return
+        if client.order.capture is not None:
+            # Nothing may wait now; the end of the other graph is soon enough.
+            client.order.capture.slots.append(self)
+            return
+        client.driver.wait_all()
+        client.driver.release_graph(self.executable)
+        self.executable = None
+        for address, size in self.held:
+            client.pool.give(address, size)
+        self.held, self.blocks, self.slots = [], [], []
+
+    def __del__(self) -> None:
+        self.release()
+
+
+def begin(client: Any, arena: Arena) -> None:
+    """Take down what the calling thread's stream gets from now on.
+
+    Plans are bound again with guards around them, which tell the capture what is touched.
+    """
+    order, guards = client.order, client.guards
+    if order.capture is not None:
+        order.capture.refuse("another capture is begun")
+    client.synchronize_all()
+    for stream in list(order.states.values()):
+        order.close_epoch(stream)
+    if not client.guarded:
+        client.guarded = True
+        clear_plans()
+    stream = order.current()
+    client.driver.begin_capture(stream.ptr)
+    order.capture = Capture(order, stream, guards.homes)
+    guards.local.arena, order.capture.outer = arena, guards.local.arena
+
+
+def end(client: Any) -> CapturedGraph:
+    """The graph of what was taken down; raises ``CaptureError`` when the driver refuses it."""
+    capture = client.order.capture
+    try:
+        capture.gather()
+        executable = client.driver.end_capture(capture.stream.ptr)
+    except client.driver.errors as error:
+        _leave(client, capture)
+        client.driver.abandon_capture(capture.stream.ptr)
+        _give_back(client, capture)
+        what = f"the driver could not make a graph of what was queued ({error})"
+        raise CaptureError("graph", what) from error
+    _leave(client, capture)
+    return CapturedGraph(client, capture, executable)
+
+
+def abandon(client: Any) -> None:
+    """End a capture that failed, and forget what it has taken down."""
+    capture = client.order.capture
+    client.driver.abandon_capture(capture.stream.ptr)
+    _leave(client, capture)
+    _give_back(client, capture)
+
+
+def _leave(client: Any, capture: Capture) -> None:
+    order, guards = client.order, client.guards
+    order.capture = None
+    guards.local.arena = capture.outer
+    # What the marks say of the capture never ran: there is nothing of it to wait for.
+    for stream in capture.joined:
+        order.close_epoch(stream)
+    if not guards.ordered:
+        client.guarded = False
+        clear_plans()
+
+
+def _give_back(client: Any, capture: Capture) -> None:
+    for address, size in capture.held:
+        client.pool.give(address, size)

@@ -1,0 +1,202 @@
+"""Graphs on a driver that takes down what is queued and queues it again."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ruda
+from ruda import cuda, nn
+from ruda.core.errors import ArgumentError, CaptureError, GradientError, ShapeError
+
+
+def values(n: int = 8) -> Any:
+    return np.arange(n, dtype="float32")
+
+
+def on(array: Any) -> ruda.Tensor:
+    return ruda.asarray(array, device="cuda:0")
+
+
+def test_a_replay_does_it_again_to_the_same_memory(deferred: Any) -> None:
+    x, g = on(values()), cuda.Graph()
+    _ = ((x + 1) * 2).numpy()
+    with cuda.graph(g):
+        y = (x + 1) * 2
+    x.copy_(ruda.asarray(values() * 10))
+    g.replay()
+    np.testing.assert_array_equal(y.numpy(), (values() * 10 + 1) * 2)
+    x.copy_(ruda.asarray(values() * 3))
+    g.replay()
+    np.testing.assert_array_equal(y.numpy(), (values() * 3 + 1) * 2)
+    assert not deferred.guarded, "guards are for the capture alone while there is one stream"
+
+
+def test_a_graph_keeps_what_it_reads(deferred: Any) -> None:
+    x, w, g = on(values()), on(values() + 5), cuda.Graph()
+    with cuda.graph(g):
+        y = x * w
+    del w
+    others = [on(np.full(8, -1.0, "f")) for _ in range(4)]
+    g.replay()
+    np.testing.assert_array_equal(y.numpy(), values() * (values() + 5))
+    assert others
+
+
+def test_memory_of_a_graph_is_its_own_until_it_is_gone(deferred: Any) -> None:
+    x, g = on(values()), cuda.Graph()
+    deferred.synchronize()
+    before = deferred.pool.used
+    with cuda.graph(g):
+        y = ((x + 1) + 1) + 1
+    place = y.data_ptr()
+    del y
+    eager = [x + i for i in range(6)]
+    assert place not in {t.data_ptr() for t in eager}
+    g.replay()
+    for i, t in enumerate(eager):
+        np.testing.assert_array_equal(t.numpy(), values() + i)
+    del eager, t
+    del g
+    gc.collect()
+    assert deferred.pool.used == before
+    assert not deferred.guards.arenas
+
+
+def test_steps_inside_a_graph_reuse_its_memory(deferred: Any) -> None:
+    x, g = on(values()), cuda.Graph()
+    with cuda.graph(g):
+        y = x
+        for _ in range(50):
+            y = y + 1
+    assert len(g._captured.places) < 6
+    g.replay()
+    np.testing.assert_array_equal(y.numpy(), values() + 50)
+
+
+def test_what_a_graph_cannot_hold_is_told_with_its_line(deferred: Any) -> None:
+    x = on(values())
+    for bad in (
+        lambda: (x + 1).numpy(),
+        lambda: x.sum().item(),
+        lambda: on(values()),
+        lambda: cuda.synchronize(),
+        lambda: cuda.current_stream().synchronize(),
+        lambda: cuda.Event().query(),
+        lambda: cuda.empty_cache(),
+    ):
+        g = cuda.Graph()
+        with pytest.raises(CaptureError, match=r"test_graphs\.py:\d+"), cuda.graph(g):
+            bad()
+        np.testing.assert_array_equal((x + 1).numpy(), values() + 1)
+        with pytest.raises(ArgumentError, match="nothing was captured"):
+            g.replay()
+
+
+def test_constants_are_part_of_a_graph(deferred: Any) -> None:
+    x, g = on(values()), cuda.Graph()
+    with cuda.graph(g):
+        y = x + ruda.arange(8, dtype="float32", device="cuda:0")
+    for _ in range(3):
+        g.replay()
+        np.testing.assert_array_equal(y.numpy(), values() * 2)
+
+
+def test_a_training_step_of_plain_operators(deferred: Any) -> None:
+    def made() -> tuple[ruda.Tensor, ruda.Tensor]:
+        return on(values()), on(np.ones(8, "f")).requires_grad_()
+
+    def step(x: ruda.Tensor, w: ruda.Tensor) -> None:
+        (x * w * w).sum().backward()
+        with ruda.no_grad():
+            w.assign(w - w.grad * 0.01)
+            w.grad = None
+
+    x, w = made()
+    for _ in range(3):
+        step(x, w)
+    expected = w.numpy()
+    x, w = made()
+    g = cuda.Graph()
+    with cuda.graph(g):
+        step(x, w)
+    for _ in range(3):
+        g.replay()
+    np.testing.assert_allclose(w.numpy(), expected, rtol=1e-6)
+
+
+def test_streams_inside_and_outside_of_a_capture(deferred: Any) -> None:
+    side, g = cuda.Stream(), cuda.Graph()
+    x = on(values())
+    with cuda.graph(g):
+        a = x + 1
+        with cuda.stream(side):
+            b = x * 2
+        y = a + b
+    with cuda.stream(side):
+        x.copy_(ruda.asarray(values() + 1))
+    g.replay()
+    with cuda.stream(side):
+        z = y + 0
+    np.testing.assert_array_equal(z.numpy(), values() + 2 + 2 * (values() + 1))
+
+
+def test_graphs_that_share_a_pool_keep_their_order(deferred: Any) -> None:
+    x, first, second = on(values()), cuda.Graph(), cuda.Graph()
+    with cuda.graph(first):
+        y = x + 1
+    with cuda.graph(second, pool=first.pool()):
+        z = y * 2
+    for _ in range(2):
+        first.replay()
+        second.replay()
+    np.testing.assert_array_equal(z.numpy(), (values() + 1) * 2)
+    with pytest.raises(CaptureError, match="order of their captures"):
+        second.replay()
+
+
+class Scaled(nn.Module):
+    """A layer without products, which need cuBLAS."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(on(values(4) + 1))
+        self.bias = nn.Parameter(on(values(2)))
+
+    def forward(self, x: ruda.Tensor) -> ruda.Tensor:
+        return (x * self.weight).sum(axis=1) * self.bias + x[:, 0]
+
+
+def test_graphed_callables_train_as_the_function_does(deferred: Any) -> None:
+    x = on(values().reshape(2, 4)).requires_grad_()
+    layer = Scaled()
+
+    def gradients(f: Any) -> list[Any]:
+        x.grad = None
+        for p in layer.parameters():
+            p.grad = None
+        (f(x) * 2).sum().backward()
+        return [x.grad.numpy(), *(p.grad.numpy() for p in layer.parameters())]
+
+    expected = gradients(layer)
+    f = cuda.make_graphed_callables(layer, (x,))
+    for _ in range(2):
+        for got, want in zip(gradients(f), expected, strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-5)
+
+
+def test_graphed_callables_refuse_what_they_cannot_do(deferred: Any) -> None:
+    x = on(values()).requires_grad_()
+    f = cuda.make_graphed_callables(lambda t: t * t, (x,))
+    first, second = f(x), f(x)
+    with pytest.raises(GradientError, match="another forward"):
+        first.sum().backward()
+    second.sum().backward()
+    np.testing.assert_array_equal(x.grad.numpy(), 2 * values())
+    with pytest.raises(ShapeError, match="not like its sample"):
+        f(on(values(5)))
+    with pytest.raises(ArgumentError, match="one sequence of samples"):
+        cuda.make_graphed_callables([f], [])
