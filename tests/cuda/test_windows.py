@@ -1,4 +1,4 @@
-"""Pooling, columns and resampling on an emulated GPU: layouts, settings and gradients of the CPU."""
+"""Pooling, columns and resampling on an emulated GPU: layouts, settings, gradients of the CPU."""
 
 from __future__ import annotations
 
@@ -124,3 +124,27 @@ def test_the_same_gradient_twice(device: str, rng: np.random.Generator) -> None:
         out.backward(wave(out.shape, "float32", device))
         grads.append(x.grad.numpy())
     np.testing.assert_array_equal(*grads)
+
+
+@pytest.mark.parametrize("layout", ["last", "turned"])
+def test_columns(layout: str, device: str, rng: np.random.Generator) -> None:
+    values = rng.standard_normal((2, 9, 11, 20))
+    pick = LAYOUTS[layout]
+    check(lambda x: F.unfold(pick(x), 3, 1, 1, 2), values, device)
+    check(lambda x: F.unfold(pick(x), (2, 3), (2, 3), (1, 0), 1), values, device)
+
+
+def test_columns_added_up(device: str, rng: np.random.Generator) -> None:
+    values = rng.standard_normal((2, 18, 20))
+    check(lambda x: F.fold(x, (5, 7), (2, 3), 1, 0, 1), values, device)
+    check(lambda x: F.fold(ruda.permute(x, (2, 1, 0)), (5, 7), (2, 3)), values.T, device)
+    check(lambda x: F.fold(x, (9, 9), 3, 2, 1, 2), rng.standard_normal((18, 16)), device)
+
+
+def test_windows_along_one_axis(device: str, rng: np.random.Generator) -> None:
+    values = rng.standard_normal((3, 10, 4))
+    check(lambda x: ruda.unfold(x, 4, step=3, axis=1) * 2.0, values, device)
+    check(lambda x: ruda.unfold(x, 2, axis=-1) * 2.0, values, device, dtype="bfloat16")
+    check(lambda x: ruda.fold(x, 13, step=2, axis=0), rng.standard_normal((6, 5, 3)), device)
+    values = rng.standard_normal((3, 5, 3))
+    check(lambda x: ruda.fold(ruda.permute(x, (1, 0, 2)), 7, step=2, axis=1), values, device)

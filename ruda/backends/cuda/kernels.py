@@ -22,6 +22,7 @@ from ruda.backends.cuda.prim import (
     regions,
     scan,
     softmax,
+    windows,
 )
 
 Bind: TypeAlias = Callable[[Any, Any], Callable[..., Any] | None]
@@ -40,6 +41,7 @@ MODULES = (
     regions,
     scan,
     softmax,
+    windows,
 )
 KERNELS: Mapping[str, Bind] = {name: bind for m in MODULES for name, bind in m.KERNELS.items()}
 # Of the operators with strategies, why one cannot run.
