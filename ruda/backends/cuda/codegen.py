@@ -2,13 +2,16 @@
 
 A kernel is made per class (operator, dtypes, which operands are by value, rank after collapsing),
 never per shape: sizes and strides are arguments. Rank 0 is the flat case: every operand is
-row-major and of the output's shape, or a single element, and is read 16 bytes at a time.
+row-major and of the output's shape, or a single element, and is read 16 bytes at a time. With
+``count`` the last dimension is read and written by packs; with ``tile`` it is turned in shared
+memory, for operands that lie densely along another one.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ruda.backends.cuda.codegen_templates import FLAT, PACKED, STRIDED, TILED
 from ruda.backends.cuda.types import code_of, computed, stored
 from ruda.core.dtypes import DType
 
@@ -19,8 +22,9 @@ THREADS = 256
 class Operand:
     """One operand of a map: its name in the expression, its dtype in memory and while computing.
 
-    ``form`` is "dense", "single" (one element in memory), "value" (a scalar passed by value) or
-    "strided".
+    ``form`` is "dense", "single" (one element in memory), "value" (a scalar passed by value),
+    "strided", or what a strided one is along the last dimension: "run" (by packs), "same" (one
+    element for a pack), "turned" (through a tile).
     """
 
     name: str
@@ -40,28 +44,43 @@ class Map:
     rank: int
     wide: bool = False
     scatters: bool = False
+    count: int = 0
+    tile: int = 0
+    header: str = ""
 
     @property
     def name(self) -> str:
         """The name of the kernel: readable, and different for different classes."""
         forms = {"dense": "d", "single": "s", "value": "v", "strided": "n"}
+        forms |= {"run": "p", "same": "o", "turned": "t"}
         parts = "_".join(f"{code_of(o.dtype)}{forms[o.form]}" for o in self.operands)
         width = "_wide" * self.wide + "_put" * self.scatters
+        width += f"_by{self.count}" * (self.count > 0) + f"_tile{self.tile}" * (self.tile > 0)
         return f"{self.op}_{parts}_{code_of(self.out)}_r{self.rank}{width}"
 
 
-HEADER = '#include "ruda/math.cuh"\n\n'
+HEADER = """#include "ruda/math.cuh"
+template <class E, int N> struct alignas(sizeof(E) * N) Pack { E at[N]; };
+
+"""
+# Kernels that only move memory have registers left for a second pack in flight.
+_MOVES = ("x",)
 
 
 def source(*kernels: Map) -> str:
     """The CUDA C of one program with these kernels, each in a namespace of its own."""
     parts = (f"namespace in_{k.name} {{\n{body(k)}}}\n" for k in kernels)
-    return HEADER + "\n".join(parts)
+    more = sorted({k.header for k in kernels if k.header})
+    return "".join(f'#include "{name}"\n' for name in more) + HEADER + "\n".join(parts)
 
 
 def body(kernel: Map) -> str:
     """The function of ``kernel`` and what it needs beside the header."""
-    return _flat(kernel) if kernel.rank == 0 else _strided(kernel)
+    if kernel.rank == 0:
+        return _flat(kernel)
+    if kernel.tile:
+        return _tiled(kernel)
+    return _packed(kernel) if kernel.count else _strided(kernel)
 
 
 def _compute(kernel: Map) -> str:
@@ -96,81 +115,98 @@ def vector(kernel: Map) -> int:
     return max(1, 16 // max(kernel.out.itemsize, *dense, 1))
 
 
-_FLAT = """{function}
-template <class E> struct alignas(sizeof(E) * {count}) Pack {{ E at[{count}]; }};
-
-// out and dense operands: n elements. 16-byte accesses where all addresses allow them.
-extern "C" __global__ void __launch_bounds__({threads})
-{name}({parameters}, {index} n, u32 aligned) {{
-{singles}
-    const {index} start = ({index})blockIdx.x * {threads} + threadIdx.x;
-    const {index} step = ({index})gridDim.x * {threads};
-    const {index} packs = aligned ? n / {count} : 0;
-    for ({index} p = start; p < packs; p += step) {{
-{packs}
-        Pack<{out}> result;
-#pragma unroll
-        for (int k = 0; k < {count}; ++k) result.at[k] = apply({from_packs});
-        reinterpret_cast<Pack<{out}>*>(out)[p] = result;
-    }}
-    for ({index} i = packs * {count} + start; i < n; i += step) out[i] = apply({from_memory});
-}}
-"""
-
-
 def _flat(kernel: Map) -> str:
     """One dimension, ``n`` elements: vectors while they last, then the rest one by one."""
-    packs = [
-        f"        const Pack<{stored(o.dtype)}> {o.name}_pack = "
-        f"reinterpret_cast<const Pack<{stored(o.dtype)}>*>({o.name}_data)[p];"
-        for o in kernel.operands
-        if o.form == "dense"
-    ]
-    return _FLAT.format(
+    dense = [o for o in kernel.operands if o.form == "dense"]
+    deep, count = 2 if kernel.expr in _MOVES else 1, vector(kernel)
+    declared = (f"        Pack<{stored(o.dtype)}, {count}> {o.name}_pack[{deep}];" for o in dense)
+    packs = (
+        f"            {o.name}_pack[d] = "
+        f"reinterpret_cast<const Pack<{stored(o.dtype)}, {count}>*>({o.name}_data)[q];"
+        for o in dense
+    )
+    return FLAT.format(
         **_common(kernel, "u64" if kernel.wide else "u32"),
-        count=vector(kernel),
+        count=count,
+        deep=deep,
+        declared="\n".join(declared),
         packs="\n".join(packs),
-        from_packs=_arguments(kernel, "{0}_pack.at[k]"),
+        from_packs=_arguments(kernel, "{0}_pack[d].at[k]"),
         from_memory=_arguments(kernel, "{0}_data[i]"),
     )
 
 
-_STRIDED = """{function}
-struct Geometry {{ {index} n, size[{rank}]{fields}; }};
-
-// Coordinates from the row-major number of an element; a stride for each operand that needs one.
-extern "C" __global__ void __launch_bounds__({threads})
-{name}({parameters}, const Geometry at) {{
-{singles}
-    for ({index} i = ({index})blockIdx.x * {threads} + threadIdx.x; i < at.n;
-         i += ({index})gridDim.x * {threads}) {{
-        {index} rest = i{zeros};
-#pragma unroll
-        for (int d = {rank} - 1; d > 0; --d) {{
-            const {index} whole = rest / at.size[d], k = rest - whole * at.size[d];
-{steps}
-            rest = whole;
-        }}
-{heads}
-        out[{target}] = apply({from_memory});
-    }}
-}}
-"""
-
-
 def _strided(kernel: Map) -> str:
     """``rank`` dimensions with strides for each operand; the output is row-major or scattered."""
-    names = [o.name for o in kernel.operands if o.form == "strided"] + ["out_"] * kernel.scatters
-    return _STRIDED.format(
+    return STRIDED.format(
         **_common(kernel, "i64" if kernel.wide else "i32"),
-        rank=kernel.rank,
-        fields="".join(f", {name}[{kernel.rank}]" for name in names),
-        zeros="".join(f", {name}_at = 0" for name in names),
-        steps="\n".join(f"            {name}_at += k * at.{name}[d];" for name in names),
-        heads="\n".join(f"        {name}_at += rest * at.{name}[0];" for name in names),
+        **_places(kernel, ("strided",)),
         target="out__at" if kernel.scatters else "i",
         from_memory=_arguments(kernel, "{0}_data[{0}_at]"),
     )
+
+
+def _packed(kernel: Map) -> str:
+    """``rank`` dimensions, the last of them by packs of ``count``."""
+    place = {"run": "{0}_data + {0}_at", "dense": "{0}_data + i * {1}"}
+    packs = [
+        f"        const Pack<{stored(o.dtype)}, {kernel.count}> {o.name}_pack = "
+        f"*reinterpret_cast<const Pack<{stored(o.dtype)}, {kernel.count}>*>"
+        f"({place[o.form].format(o.name, kernel.count)});"
+        for o in kernel.operands
+        if o.form in place
+    ]
+    packs += [
+        f"        const {stored(o.dtype)} {o.name}_one = {o.name}_data[{o.name}_at];"
+        for o in kernel.operands
+        if o.form == "same"
+    ]
+    return PACKED.format(
+        **_common(kernel, "i64" if kernel.wide else "i32"),
+        **_places(kernel, ("run", "same")),
+        count=kernel.count,
+        packs="\n".join(packs),
+        target="out + " + ("out__at" if kernel.scatters else f"i * {kernel.count}"),
+        from_packs=_arguments(kernel, "{0}_pack.at[k]", same="{0}_one"),
+    )
+
+
+def _tiled(kernel: Map) -> str:
+    """``rank`` dimensions, 2 or more; the last two in tiles."""
+    last, width = kernel.rank - 1, kernel.tile
+    pad = "{1} + (sizeof({0}) < 4 ? 4 / sizeof({0}) : 1)"
+    straight = f"{{0}}_data[{{0}}_at + b * at.{{0}}[{last - 1}] + a * at.{{0}}[{last}]]"
+    turned = [o for o in kernel.operands if o.form == "turned"]
+    tiles = (
+        f"    __shared__ {stored(o.dtype)} "
+        f"{o.name}_tile[{width}][{pad.format(stored(o.dtype), width)}];"
+        for o in turned
+    )
+    loads = (
+        f"                {o.name}_tile[r + row][q + lane] = {straight.format(o.name)};"
+        for o in turned
+    )
+    return TILED.format(
+        **_common(kernel, "i64" if kernel.wide else "i32"),
+        **_places(kernel, ("turned", "strided", "out_")),
+        tile=width,
+        tiles="\n".join(tiles),
+        loads="\n".join(loads),
+        from_memory=_arguments(kernel, straight, turned="{0}_tile[q + lane][r + row]"),
+    )
+
+
+def _places(kernel: Map, forms: tuple[str, ...]) -> dict[str, object]:
+    """The text that finds where the operands of these forms, and a scattered output, are read."""
+    names = [o.name for o in kernel.operands if o.form in forms]
+    names += ["out_"] * (kernel.scatters or "out_" in forms)
+    return {
+        "rank": kernel.rank,
+        "fields": "".join(f", {name}[{kernel.rank}]" for name in names),
+        "zeros": "".join(f", {name}_at = 0" for name in names),
+        "steps": "\n".join(f"            {name}_at += k * at.{name}[d];" for name in names),
+        "heads": "\n".join(f"        {name}_at += rest * at.{name}[0];" for name in names),
+    }
 
 
 def _common(kernel: Map, index: str) -> dict[str, object]:
@@ -192,12 +228,16 @@ def _common(kernel: Map, index: str) -> dict[str, object]:
     }
 
 
-def _arguments(kernel: Map, place: str) -> str:
-    """The arguments of ``apply``: ``place`` says where an element in memory is read from."""
+def _arguments(kernel: Map, place: str, **places: str) -> str:
+    """The arguments of ``apply``: ``place`` says where an element in memory is read from.
+
+    ``places`` says it for some forms.
+    """
     parts = []
     for o in kernel.operands:
         if o.form in ("value", "single"):
             parts.append(f"{o.name}_value")
         else:
-            parts.append(f"to<{computed(o.computed)}>({place.format(o.name)})")
+            found = places.get(o.form, place).format(o.name)
+            parts.append(f"to<{computed(o.computed)}>({found})")
     return ", ".join(parts)

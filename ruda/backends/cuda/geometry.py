@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from typing import NamedTuple
 
-from ruda.core.shapes import Shape
+from ruda.core.shapes import Shape, contiguous_strides
 from ruda.core.spec import Spec
 
 LARGEST_RANK = 8
 
 
+# Tiles are worth it from this size on, along both of their dimensions.
+_SHORTEST_TURN = 16
+
+
 class Layout(NamedTuple):
-    """Collapsed sizes, and for each operand its form and its strides along them."""
+    """Collapsed sizes, and for each operand its form and its strides along them.
+
+    ``count`` and ``tile`` are those of ``codegen.Map``; with ``count`` the last size and the last
+    strides are those of packs.
+    """
 
     sizes: Shape
     forms: tuple[str, ...]
     strides: tuple[Shape, ...]
     out: Shape | None
+    count: int = 0
+    tile: int = 0
 
     @property
     def is_flat(self) -> bool:
         """Whether nothing needs strides."""
-        return "strided" not in self.forms and not self.scatters
+        return not (self.count or self.tile or self.scatters or "strided" in self.forms)
 
     @property
     def scatters(self) -> bool:
@@ -41,7 +52,12 @@ def layout_of(operands: tuple[Spec, ...], out: Spec) -> Layout:
         forms = ["strided" if form == "dense" else form for form in forms]
     kept = [strides for strides, form in zip(shown, forms, strict=True) if form == "strided"]
     # The order of a row-major output joins with everything; a strided one has its own say.
-    sizes, joined = collapsed(shape, [*kept, out.strides] if scatters else kept)
+    if scatters:
+        # The order of the elements is free: that of the output's memory, so that writes join.
+        order = sorted(range(len(shape)), key=lambda i: -abs(out.strides[i]))
+        shape = tuple(shape[i] for i in order)
+        kept = [tuple(s[i] for i in order) for s in (*kept, out.strides)]
+    sizes, joined = collapsed(shape, kept)
     found = iter(joined)
     strides = tuple(next(found) if form == "strided" else () for form in forms)
     return Layout(sizes, tuple(forms), strides, next(found) if scatters else None)
@@ -84,14 +100,78 @@ def collapsed(out: Shape, strides: list[Shape]) -> tuple[Shape, list[Shape]]:
     return tuple(sizes) or (1,), [tuple(own) or (0,) for own in steps]
 
 
+def by_packs(layout: Layout, itemsizes: tuple[int, ...]) -> Layout | None:
+    """``layout`` with the last dimension in packs of up to 16 bytes, where strides allow it.
+
+    ``itemsizes`` are those of the operands and, last, of the output.
+    """
+    moving = [
+        (s, size)
+        for s, form, size in zip(layout.strides, layout.forms, itemsizes, strict=False)
+        if form == "strided"
+    ]
+    runs = [(s, size) for s, size in moving if s[-1] == 1]
+    if len(runs) < len([s for s, _ in moving if s[-1]]):
+        return None
+    if layout.out is not None and layout.out[-1] != 1:
+        return None
+    steps = [step for s in (*(s for s, _ in runs), layout.out or ()) for step in s[:-1]]
+    widest = 16 // max(itemsizes[-1], *(size for _, size in runs), 1)
+    count = math.gcd(widest, layout.sizes[-1], *steps)
+    if count < 2:
+        return None
+    return _repacked(layout, count)
+
+
+def _repacked(layout: Layout, count: int) -> Layout:
+    row_major = contiguous_strides(layout.sizes)
+    forms: list[str] = []
+    strides: list[Shape] = []
+    for form, own in zip(layout.forms, layout.strides, strict=True):
+        if form != "strided":
+            forms.append(form)
+        elif own[-1] == 0:
+            forms.append("same")
+        else:
+            forms.append("dense" if own == row_major else "run")
+        strides.append((*own[:-1], count) if forms[-1] == "run" else own)
+    sizes = (*layout.sizes[:-1], layout.sizes[-1] // count)
+    out = None if layout.out is None else (*layout.out[:-1], count)
+    return Layout(sizes, tuple(forms), tuple(strides), out, count)
+
+
+def by_tiles(layout: Layout, itemsizes: tuple[int, ...]) -> Layout | None:
+    """``layout`` in tiles, where one or two operands lie densely along another dimension."""
+    sizes = layout.sizes
+    out = layout.out or contiguous_strides(sizes)
+    if len(sizes) < 2 or out[-1] != 1:
+        return None
+    across = [s for s in layout.strides if s and abs(s[-1]) > 1 and 1 in s[:-1]]
+    if not across:
+        return None
+    turn = across[0].index(1)
+    shortest = min(sizes[turn], sizes[-1])
+    turned = [bool(s) and abs(s[-1]) > 1 and s[turn] == 1 for s in layout.strides]
+    if shortest < _SHORTEST_TURN or not 1 <= sum(turned) <= 2:
+        return None
+    order = [*(i for i in range(len(sizes) - 1) if i != turn), turn, len(sizes) - 1]
+
+    def ordered(numbers: Shape) -> Shape:
+        return tuple(numbers[i] for i in order) if numbers else ()
+
+    forms = tuple("turned" if t else f for t, f in zip(turned, layout.forms, strict=True))
+    largest = max(size for size, t in zip(itemsizes, turned, strict=False) if t)
+    tile = 64 if largest * sum(turned) <= 4 and shortest > 32 else 32
+    strides = tuple(ordered(s) for s in layout.strides)
+    return Layout(ordered(sizes), forms, strides, ordered(out), 0, tile)
+
+
 def packed(layout: Layout, wide: bool) -> bytes:
-    """The bytes of the struct Geometry that strided kernels take by value."""
-    n = 1
-    for size in layout.sizes:
-        n *= size
-    numbers = [n, *layout.sizes]
+    """The bytes of the struct Geometry that all kernels but the flat one take by value."""
+    numbers = [] if layout.tile else [math.prod(layout.sizes)]
+    numbers.extend(layout.sizes)
     for form, strides in zip(layout.forms, layout.strides, strict=True):
-        if form == "strided":
+        if form in ("strided", "run", "same", "turned"):
             numbers.extend(strides)
     numbers.extend(layout.out or ())
     return struct.pack(f"<{len(numbers)}{'q' if wide else 'i'}", *numbers)

@@ -1,13 +1,18 @@
-"""Map kernels: one launch for an elementwise row over any layout."""
+"""Map kernels: one launch for an elementwise row over any layout.
+
+Flat where all operands lie alike; by packs where each is dense or repeats along the last
+dimension; in tiles where one lies densely along another dimension; else element by element.
+"""
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Callable
 from typing import Any
 
 from ruda.backends.cuda import codegen
-from ruda.backends.cuda.geometry import Layout, layout_of, needs_wide, packed
+from ruda.backends.cuda.geometry import Layout, by_packs, by_tiles, layout_of, needs_wide, packed
 from ruda.backends.cuda.launch import Launcher, raw_bits
 from ruda.backends.cuda.memory import allocate
 from ruda.core.dtypes import compute_of
@@ -18,7 +23,15 @@ _BLOCKS_PER_MULTIPROCESSOR = 16
 
 
 def kernel_of(
-    name: str, expr: str, args: Any, specs: Any, wanted: Any, out: Any, layout: Layout, wide: bool
+    name: str,
+    expr: str,
+    args: Any,
+    specs: Any,
+    wanted: Any,
+    out: Any,
+    layout: Layout,
+    wide: bool,
+    header: str = "",
 ) -> codegen.Map:
     """The class of kernel for these operands."""
     operands = tuple(
@@ -26,14 +39,24 @@ def kernel_of(
         for arg, spec, dtype, form in zip(args, specs, wanted, layout.forms, strict=True)
     )
     rank = 0 if layout.is_flat else len(layout.sizes)
-    return codegen.Map(name, expr, operands, out.dtype, rank, wide, layout.scatters)
+    scatters = layout.scatters and not layout.tile
+    return codegen.Map(
+        name, expr, operands, out.dtype, rank, wide, scatters, layout.count, layout.tile, header
+    )
 
 
 def bind(
-    client: Any, plan: Any, name: str, expr: str, args: Any, specs: Any, wanted: Any
+    client: Any,
+    plan: Any,
+    name: str,
+    expr: str,
+    args: Any,
+    specs: Any,
+    wanted: Any,
+    header: str = "",
 ) -> Callable[..., Any]:
     """The function from handles to a fresh output for ``expr`` over ``specs``."""
-    run = bind_into(client, plan.out, name, expr, args, specs, wanted)
+    run = bind_into(client, plan.out, name, expr, args, specs, wanted, header)
     pool, spec = client.pool, plan.out
 
     def launch(*handles: Any) -> Any:
@@ -45,33 +68,51 @@ def bind(
 
 
 def bind_into(
-    client: Any, out: Spec, name: str, expr: str, args: Any, specs: tuple[Spec, ...], wanted: Any
+    client: Any,
+    out: Spec,
+    name: str,
+    expr: str,
+    args: Any,
+    specs: tuple[Spec, ...],
+    wanted: Any,
+    header: str = "",
 ) -> Callable[..., None]:
     """As ``bind``, writing to the address that the function is called with first."""
     if out.size == 0:
         return lambda address, *handles: None
-    layout = layout_of(specs, out)
     wide = needs_wide((*specs, out), out.shape)
-    kernel = kernel_of(name, expr, args, specs, wanted, out, layout, wide)
+
+    def made(layout: Layout) -> tuple[Any, Any]:
+        kernel = kernel_of(name, expr, args, specs, wanted, out, layout, wide, header)
+        reads = [raw_bits(o.computed) if o.form == "value" else _address for o in kernel.operands]
+        return kernel, reads
+
+    layout = layout_of(specs, out)
+    if layout.is_flat:
+        return _flat(client, *made(layout), out.size)
+    sizes = (*(spec.dtype.itemsize for spec in specs), out.dtype.itemsize)
+    packs = by_packs(layout, sizes)
+    if packs is not None:
+        return _by_packs(client, layout, packs, made, wide)
+    tiles = by_tiles(layout, sizes)
+    return _strided(client, *made(tiles or layout), tiles or layout, wide)
+
+
+def _widths(kernel: codegen.Map) -> list[int]:
+    """Slots of the output's address and of each operand."""
+    twice = (o.form == "value" and o.computed.itemsize == 16 for o in kernel.operands)
+    return [1, *(2 if two else 1 for two in twice)]
+
+
+def _grid(client: Any, work: int) -> int:
+    most = client.driver.multiprocessors * _BLOCKS_PER_MULTIPROCESSOR
+    return int(min(-(-work // codegen.THREADS), most))
+
+
+def _flat(client: Any, kernel: codegen.Map, reads: Any, n: int) -> Callable[..., None]:
     text = codegen.source(kernel)
-    n = out.size
-    work = n if kernel.rank else -(-n // codegen.vector(kernel))
-    grid = min(
-        -(-work // codegen.THREADS), client.driver.multiprocessors * _BLOCKS_PER_MULTIPROCESSOR
-    )
-    reads = [raw_bits(o.computed) if o.form == "value" else _address for o in kernel.operands]
-    widths = [
-        1,
-        *(2 if o.form == "value" and o.computed.itemsize == 16 else 1 for o in kernel.operands),
-    ]
-    if kernel.rank:
-        return _plain(
-            Launcher(
-                client, text, kernel.name, grid, codegen.THREADS, widths, [packed(layout, wide)]
-            ),
-            reads,
-        )
-    fixed = [struct.pack("<Q" if wide else "<I", n)]
+    grid = _grid(client, -(-n // codegen.vector(kernel)))
+    size = struct.pack("<Q" if kernel.wide else "<I", n)
     pair = tuple(
         Launcher(
             client,
@@ -79,13 +120,51 @@ def bind_into(
             kernel.name,
             grid,
             codegen.THREADS,
-            widths,
-            [*fixed, struct.pack("<I", flag)],
+            _widths(kernel),
+            [size, struct.pack("<I", flag)],
         )
         for flag in (0, 1)
     )
-    dense = [i for i, o in enumerate(kernel.operands) if o.form == "dense"]
-    return _aligned(pair, reads, dense)
+    return _aligned(pair, reads, [i for i, o in enumerate(kernel.operands) if o.form == "dense"])
+
+
+def _strided(
+    client: Any, kernel: codegen.Map, reads: Any, layout: Layout, wide: bool
+) -> Callable[..., None]:
+    """One launch with a struct Geometry."""
+    if layout.tile:
+        *rest, high, across = layout.sizes
+        grid = math.prod(rest) * -(-high // layout.tile) * -(-across // layout.tile)
+    else:
+        grid = _grid(client, math.prod(layout.sizes))
+    text, widths = codegen.source(kernel), _widths(kernel)
+    fixed = [packed(layout, wide)]
+    return _plain(Launcher(client, text, kernel.name, grid, codegen.THREADS, widths, fixed), reads)
+
+
+def _by_packs(
+    client: Any, layout: Layout, packs: Layout, made: Callable[[Layout], Any], wide: bool
+) -> Callable[..., None]:
+    """By packs where all addresses are multiples of one, else element by element."""
+    kernel, reads = made(packs)
+    fast = _strided(client, kernel, reads, packs, wide)
+    moving = [i for i, o in enumerate(kernel.operands) if o.form in ("run", "dense")]
+    largest = max(kernel.out.itemsize, *(kernel.operands[i].dtype.itemsize for i in moving), 1)
+    mask = packs.count * largest - 1
+    spare: list[Callable[..., None]] = []
+
+    def run(address: int, *handles: Any) -> None:
+        joint = address
+        for i in moving:
+            joint |= handles[i].address
+        if joint & mask == 0:
+            fast(address, *handles)
+            return
+        if not spare:
+            spare.append(_strided(client, *made(layout), layout, wide))
+        spare[0](address, *handles)
+
+    return run
 
 
 def _address(handle: Any) -> tuple[int, ...]:

@@ -25,6 +25,17 @@ template <class S> struct Convert<half, S> {
 template <class S> struct Convert<bhalf, S> {
     static __device__ __forceinline__ bhalf of(S v) { return narrow_bhalf(Convert<float, S>::of(v)); }
 };
+// Through the float that rounds to odd, so that only the last rounding is to nearest.
+template <> struct Convert<half, double> {
+    static __device__ __forceinline__ half of(double v) {
+        float f = static_cast<float>(v);
+        if (v == v && (double)f != v) {
+            const u32 bits = __float_as_uint(f) - (fabs((double)f) > fabs(v));
+            f = __uint_as_float(bits | 1u);
+        }
+        return narrow_half(f);
+    }
+};
 template <> struct Convert<half, half> {
     static __device__ __forceinline__ half of(half v) { return v; }
 };

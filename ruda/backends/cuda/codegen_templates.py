@@ -1,0 +1,130 @@
+"""The loops of map kernels, as templates that ``codegen`` fills: flat, strided, packed, tiled."""
+
+from __future__ import annotations
+
+FLAT = """{function}
+// out and dense operands: n elements. 16-byte accesses where all addresses allow them.
+extern "C" __global__ void __launch_bounds__({threads})
+{name}({parameters}, {index} n, u32 aligned) {{
+{singles}
+    const {index} start = ({index})blockIdx.x * {threads} + threadIdx.x;
+    const {index} step = ({index})gridDim.x * {threads};
+    const {index} packs = aligned ? n / {count} : 0;
+    for ({index} p = start; p < packs; p += {deep} * step) {{
+{declared}
+#pragma unroll
+        for (int d = 0; d < {deep}; ++d) {{
+            const {index} q = p + d * step;
+            if (d > 0 && q >= packs) break;
+{packs}
+        }}
+#pragma unroll
+        for (int d = 0; d < {deep}; ++d) {{
+            const {index} q = p + d * step;
+            if (d > 0 && q >= packs) break;
+            Pack<{out}, {count}> result;
+#pragma unroll
+            for (int k = 0; k < {count}; ++k) result.at[k] = apply({from_packs});
+            reinterpret_cast<Pack<{out}, {count}>*>(out)[q] = result;
+        }}
+    }}
+    for ({index} i = packs * {count} + start; i < n; i += step) out[i] = apply({from_memory});
+}}
+"""
+
+STRIDED = """{function}
+struct Geometry {{ {index} n, size[{rank}]{fields}; }};
+
+// Coordinates from the row-major number of an element; a stride for each operand that needs one.
+extern "C" __global__ void __launch_bounds__({threads})
+{name}({parameters}, const Geometry at) {{
+{singles}
+    for ({index} i = ({index})blockIdx.x * {threads} + threadIdx.x; i < at.n;
+         i += ({index})gridDim.x * {threads}) {{
+        {index} rest = i{zeros};
+#pragma unroll
+        for (int d = {rank} - 1; d > 0; --d) {{
+            const {index} whole = rest / at.size[d], k = rest - whole * at.size[d];
+{steps}
+            rest = whole;
+        }}
+{heads}
+        out[{target}] = apply({from_memory});
+    }}
+}}
+"""
+
+# As STRIDED, over packs of ``count`` neighbours along the last dimension: n and the last size
+# count packs. Every address is a multiple of a pack; an operand that repeats along the last
+# dimension gives its one element to all of the pack.
+PACKED = """{function}
+struct Geometry {{ {index} n, size[{rank}]{fields}; }};
+
+extern "C" __global__ void __launch_bounds__({threads})
+{name}({parameters}, const Geometry at) {{
+{singles}
+    for ({index} i = ({index})blockIdx.x * {threads} + threadIdx.x; i < at.n;
+         i += ({index})gridDim.x * {threads}) {{
+        {index} rest = i{zeros};
+#pragma unroll
+        for (int d = {rank} - 1; d > 0; --d) {{
+            const {index} whole = rest / at.size[d], k = rest - whole * at.size[d];
+{steps}
+            rest = whole;
+        }}
+{heads}
+{packs}
+        Pack<{out}, {count}> result;
+#pragma unroll
+        for (int k = 0; k < {count}; ++k) result.at[k] = apply({from_packs});
+        *reinterpret_cast<Pack<{out}, {count}>*>({target}) = result;
+    }}
+}}
+"""
+
+# Dimensions: the rest, then b, along which turned operands lie densely, then a, along which the
+# output does. A block takes {tile} x {tile} of (b, a): reads along b, turns in shared memory (a
+# tile each turned operand, padded so that reading down a column meets every bank), writes along a.
+TILED = """{function}
+struct Geometry {{ {index} size[{rank}]{fields}; }};
+
+extern "C" __global__ void __launch_bounds__({threads})
+{name}({parameters}, const Geometry at) {{
+{tiles}
+{singles}
+    const {index} na = at.size[{rank} - 1], nb = at.size[{rank} - 2];
+    const {index} wide = (na + {tile} - 1) / {tile}, high = (nb + {tile} - 1) / {tile};
+    {index} rest = ({index})blockIdx.x / wide{zeros};
+    const {index} a0 = (({index})blockIdx.x - rest * wide) * {tile};
+    {index} whole = rest / high;
+    const {index} b0 = (rest - whole * high) * {tile};
+    rest = whole;
+#pragma unroll
+    for (int d = {rank} - 3; d >= 0; --d) {{
+        whole = rest / at.size[d];
+        const {index} k = rest - whole * at.size[d];
+{steps}
+        rest = whole;
+    }}
+    const int lane = threadIdx.x & 31, row = threadIdx.x >> 5;
+#pragma unroll
+    for (int r = 0; r < {tile}; r += {threads} / 32)
+#pragma unroll
+        for (int q = 0; q < {tile}; q += 32) {{
+            const {index} a = a0 + r + row, b = b0 + q + lane;
+            if (a < na && b < nb) {{
+{loads}
+            }}
+        }}
+    __syncthreads();
+#pragma unroll
+    for (int r = 0; r < {tile}; r += {threads} / 32)
+#pragma unroll
+        for (int q = 0; q < {tile}; q += 32) {{
+            const {index} a = a0 + q + lane, b = b0 + r + row;
+            if (a < na && b < nb)
+                out[out__at + b * at.out_[{rank} - 2] + a * at.out_[{rank} - 1]] =
+                    apply({from_memory});
+        }}
+}}
+"""
