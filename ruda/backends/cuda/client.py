@@ -16,7 +16,7 @@ from ruda.backends.cuda.memory import Handle, ViewHandle, allocate
 from ruda.backends.cuda.order import Order, touch
 from ruda.backends.cuda.pinned import Staging
 from ruda.backends.cuda.prim import map as maps
-from ruda.backends.cuda.prim import reduce, region
+from ruda.backends.cuda.prim import region
 from ruda.backends.cuda.redzone import RedZones
 from ruda.backends.cuda.settings import pool_of
 from ruda.backends.cuda.traffic import Traffic
@@ -27,7 +27,7 @@ from ruda.core.errors import DeviceError, DTypeError, ShapeError, StrategyError
 from ruda.core.mode import recording
 from ruda.core.shapes import extent
 from ruda.core.spec import Spec, spec_of
-from ruda.ops.geometry import view_offset
+from ruda.ops.geometry import fast_offset
 from ruda.tensor.dispatch import clear_plans
 from ruda.tensor.tensor import wrap
 
@@ -78,7 +78,7 @@ class CudaClient(Traffic):
     def obstacle(self, op: Any) -> str | None:
         """Why no plan of ``op`` has a kernel here; the order is that of ``bind``."""
         mapped = op.kind in _ELEMENTWISE and op.expr is not None and not op.attrs
-        moved = op.kind in ("view", "copy", "cast", "transfer", "reduction", "create")
+        moved = op.kind in ("view", "copy", "cast", "transfer", "create")
         named = op.name in KERNELS
         known = mapped or moved or named or op.body is not None
         return None if known else f"has no kernel on {self.device} yet"
@@ -119,8 +119,6 @@ class CudaClient(Traffic):
             return self._copy(plan)
         if op.kind == "transfer":
             return self._transfer(plan)
-        if op.kind == "reduction":
-            return reduce.bind(self, plan, plan.attrs[0])
         if op.kind == "create":
             return self._create(plan)
         return self._body(plan) if op.body is not None else self._missing(plan)
@@ -135,8 +133,8 @@ class CudaClient(Traffic):
         return run
 
     def _lacks(self, plan: Any) -> bool:
-        """Whether the expression needs what map kernels do not pass: attributes, bits of halves."""
-        return bool(plan.op.attrs) or (plan.op.name == "nextafter" and plan.out.dtype.is_half)
+        """Whether the expression needs what map kernels do not pass: attributes."""
+        return bool(plan.op.attrs)
 
     def _map(self, plan: Any, expr: str, specs: tuple[Spec, ...]) -> Callable[..., Any]:
         wanted = plan.op.dtype_of_operands(plan)
@@ -145,11 +143,6 @@ class CudaClient(Traffic):
     def _copy(self, plan: Any) -> Callable[..., Any]:
         """Copies, casts, and reshapes that strides cannot express."""
         source = plan.specs[0]
-        if source.dtype is not plan.out.dtype and "storage" in (
-            source.dtype.kind,
-            plan.out.dtype.kind,
-        ):
-            return self._missing(plan)
         # The elements in their own order: the output is dense, whatever shape it is shown in.
         flat = spec_of(self, source.shape, plan.out.dtype)
         run = maps.bind_into(self, flat, plan.op.name, "x", ("x",), (source,), (source.dtype,))
@@ -162,13 +155,20 @@ class CudaClient(Traffic):
         return launch
 
     def _view(self, plan: Any) -> Callable[..., Any]:
-        size, out = plan.specs[0].dtype.itemsize, plan.out
+        size, out, offset = plan.specs[0].dtype.itemsize, plan.out, fast_offset(plan)
+        if not callable(offset):
+            shift = offset * size
 
-        def run(h: Any, *values: Any) -> Any:
+            def shown(h: Any, *_: Any) -> Any:
+                return ViewHandle(h.address + shift, out, h if h.root is None else h.root)
+
+            return shown
+
+        def shown_from(h: Any, value: Any) -> Any:
             root = h if h.root is None else h.root
-            return ViewHandle(h.address + view_offset(plan, values) * size, out, root)
+            return ViewHandle(h.address + offset(value) * size, out, root)
 
-        return run
+        return shown_from
 
     def _body(self, plan: Any) -> Callable[..., Any]:
         """A fused row without a kernel: its body on this device."""
