@@ -9,6 +9,7 @@ from typing import Any
 from ruda.core.devices import client as client_of
 from ruda.core.errors import CaptureError
 from ruda.core.mode import MODE, using
+from ruda.fusion.captured import Captured, Uncapturable
 from ruda.fusion.footing import Footing
 from ruda.fusion.graph import Value
 from ruda.fusion.guards import Guards
@@ -22,6 +23,8 @@ from ruda.fusion.trace import Tracer
 from ruda.fusion.tree import Given, rebuilt
 from ruda.fusion.watch import Watch
 from ruda.tensor.tensor import RudaTensor
+
+_ONCE, _STEPWISE = "it has run once", "this device runs one operator after the other"
 
 
 class Program:
@@ -43,6 +46,9 @@ class Program:
         # The key of the arguments has their ids, which must stay their own.
         self.objects = given.objects
         self.findings: list[Finding] = []
+        # The whole step as the device repeats it, from the second run on where it can.
+        self.captured: Captured | None = None
+        self.stepwise: str | None = _ONCE if hasattr(self.client, "capture") else _STEPWISE
         self.footing = Footing(tracer, reach.guards, given, reach.tensors)
         self._name_state(reach)
         results.forget()
@@ -64,8 +70,9 @@ class Program:
         """Operators, state and guards, for people."""
         state = sorted({str(v.payload) for v in self.graph.inputs if v.kind == "state"})
         written = [f"{source} (x{n})" for source, _, n in self.writes]
+        whole = "as one graph" if self.captured else f"operator by operator: {self.stepwise}"
         return [
-            f"{len(self.graph.instructions)} operators",
+            f"{len(self.graph.instructions)} operators, replayed {whole}",
             *(f"  {line}" for line in self.graph.lines()),
             f"state read: {', '.join(state) or 'none'}",
             f"written: {', '.join(written) or 'none'}",
@@ -81,27 +88,58 @@ class Program:
 
     def run(self, given: Given) -> Any:
         """One replay: all operators, then the outputs, then one commit of all changes."""
-        slots = self.replay.run(given)
-        out, calls = self.finish(given, slots, self.replay.registers)
+        if self.captured is not None and self.captured.fits():
+            out, calls = self.finish(given, self.captured.run(given), inside=True)
+        else:
+            slots = self.replay.run(given)
+            out, calls = self.finish(given, looker(slots, self.replay.registers))
         commit(calls)
+        if self.stepwise == _ONCE or self.captured is not None:
+            self._capture()
         return out
 
-    def finish(self, given: Given, slots: list[Any], registers: dict[Value, int]) -> Any:
-        """The outputs of a replay and the calls that commit it."""
+    def _capture(self) -> None:
+        """Capture the step for the next run, unless that is done and still fits."""
+        if self.captured is not None and self.captured.fits():
+            return
+        writes = [(s.handle, v) for s, v, _ in self.writes if isinstance(s, Held)]
+        self.captured, self.stepwise = None, None
+        try:
+            self.captured = Captured(self.client, self.graph, self.wanted, writes)
+        except (Uncapturable, CaptureError) as error:
+            self.stepwise = str(error)
 
-        def look(value: Value) -> Any:
-            register = registers.get(value)
-            # A constant that nothing computes with has no register.
-            return slots[register] if register is not None else value.payload
+    def finish(self, given: Given, look: Callable[[Value], Any], inside: bool = False) -> Any:
+        """The outputs of a replay and the calls that commit it.
 
+        ``inside``: the replay has overwritten the state itself, and its versions are left to count.
+        """
         out, grads = self.results.filled(given, look)
-        changes = [(source.fetch(given), look(value), n) for source, value, n in self.writes]
-        calls = self.client.writes(changes)
+        calls: list[tuple[Any, ...]] = []
+        changes = []
+        for source, value, times in self.writes:
+            target = source.fetch(given)
+            if inside and isinstance(source, Held):
+                calls.append((setattr, target, "version", target.version + times))
+            else:
+                changes.append((target, look(value), times))
+        calls += self.client.writes(changes)
         for leaf, grad in zip(self.grads, grads, strict=True):
             calls.append((setattr, leaf.fetch(given), "grad", grad))
         for generator, used in self.draws:
             calls.append(generator.advancing(used))
         return out, calls
+
+
+def looker(slots: list[Any], registers: dict[Value, int]) -> Callable[[Value], Any]:
+    """What finds values in the registers of a replay."""
+
+    def look(value: Value) -> Any:
+        register = registers.get(value)
+        # A constant that nothing computes with has no register.
+        return slots[register] if register is not None else value.payload
+
+    return look
 
 
 def trace(fn: Callable[..., Any], given: Given, args: Any, kwargs: dict[str, Any]) -> Program:

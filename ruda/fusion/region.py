@@ -26,13 +26,21 @@ class Row(NamedTuple):
 
 
 class Region:
-    """What takes the place of a plan: ``specs`` in, ``out`` for the steps listed in ``kept``."""
+    """What takes the place of a plan: ``specs`` in, ``out`` for the steps listed in ``kept``.
 
-    __slots__ = ("attrs", "kept", "op", "out", "run", "shares", "specs", "steps")
+    Scalars at the places in ``paged`` are read from memory, as double or int64.
+    """
+
+    __slots__ = ("attrs", "kept", "op", "out", "paged", "run", "shares", "specs", "steps")
 
     def __init__(
-        self, steps: Sequence[Step], specs: tuple[Spec, ...], kept: tuple[int, ...]
+        self,
+        steps: Sequence[Step],
+        specs: tuple[Spec, ...],
+        kept: tuple[int, ...],
+        paged: tuple[int, ...] = (),
     ) -> None:
+        self.paged = paged
         self.steps = tuple(steps)
         self.specs = specs
         self.kept = kept

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from ruda.core.mode import MODE, using
 from ruda.core.spec import Spec
 from ruda.fusion.graph import Graph, Value
-from ruda.fusion.program import Program
+from ruda.fusion.program import Program, looker
 from ruda.fusion.replay import Replay
 from ruda.fusion.state import commit
 from ruda.fusion.tree import Given, rebuilt
@@ -138,7 +138,7 @@ def _compiled(program: Program, given: Given) -> tuple[list[Any], list[Any], dic
     def values(value: Value) -> Any:
         return _read(program.client, slots[replay.registers[value]]).copy()
 
-    out, _ = program.finish(given, slots, replay.registers)
+    out, _ = program.finish(given, looker(slots, replay.registers))
     state = [values(value) for _, value, _ in program.writes]
     return _arrays(out), state, {leaf: values(v) for leaf, v in program.early_grads.items()}
 

@@ -28,6 +28,8 @@ class Tracer:
 
     def __init__(self, client: Any, given: Given) -> None:
         self.client = client
+        # Without tensors among the arguments the first one that is met says on which device.
+        self.settled = any(value.__class__ is RudaTensor for value in given.leaves)
         self.graph = Graph()
         self.cells = Cells(self, self.graph)
         self.done = False
@@ -111,6 +113,8 @@ class Tracer:
             return handle
         if spec.weak:
             return handle
+        if not self.settled and not self.graph.instructions:
+            self.client, self.settled = spec.client, True
         if spec.client is not self.client:
             what = "a compiled step runs on one device"
             raise refusal("compile", what, f"{spec.client.device} beside {self.client.device}")

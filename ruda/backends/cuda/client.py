@@ -19,6 +19,7 @@ from ruda.backends.cuda.prim import map as maps
 from ruda.backends.cuda.prim import region
 from ruda.backends.cuda.redzone import RedZones
 from ruda.backends.cuda.settings import pool_of
+from ruda.backends.cuda.steps import Steps
 from ruda.backends.cuda.traffic import Traffic
 from ruda.core import config
 from ruda.core.devices import Device
@@ -47,7 +48,7 @@ class _Now(threading.local):
         self.stream = stream
 
 
-class CudaClient(Traffic):
+class CudaClient(Traffic, Steps):
     """One GPU. Work is queued in the calling thread's stream, which is the main one at first."""
 
     precisions: Mapping[str, tuple[Any, ...]] = {}

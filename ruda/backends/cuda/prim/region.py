@@ -11,7 +11,8 @@ from ruda.backends.cuda.codegen import THREADS, Operand
 from ruda.backends.cuda.geometry import Layout, layout_of, needs_wide, packed
 from ruda.backends.cuda.launch import Launcher, raw_bits
 from ruda.backends.cuda.memory import allocate
-from ruda.core.dtypes import compute_of
+from ruda.core.dtypes import DType, compute_of, float64, int64
+from ruda.core.spec import Spec
 
 _ELEMENTWISE = ("unary", "binary", "ternary", "cast", "copy")
 _BLOCKS_PER_MULTIPROCESSOR = 16
@@ -73,11 +74,17 @@ def _kernel(region: Any, layout: Layout, wide: bool) -> codegen.Region:
         steps.append(codegen.Step(op.name, expr, names, sources, kinds, plan.out.dtype))
         computed_of.update(zip(sources, kinds, strict=True))
     inputs = tuple(
-        Operand(f"i{i}", spec.dtype, computed_of[i] if form == "value" else spec.dtype, form)
+        _operand(i, spec, form, computed_of[i], i in region.paged)
         for i, (spec, form) in enumerate(zip(region.specs, layout.forms, strict=True))
     )
     rank = 0 if layout.is_flat else len(layout.sizes)
     return codegen.Region(inputs, tuple(steps), region.kept, rank, wide)
+
+
+def _operand(i: int, spec: Spec, form: str, wanted: DType, paged: bool) -> Operand:
+    if paged:
+        return Operand(f"i{i}", int64 if spec.dtype.is_integer else float64, wanted, "single")
+    return Operand(f"i{i}", spec.dtype, wanted if form == "value" else spec.dtype, form)
 
 
 def _launchers(

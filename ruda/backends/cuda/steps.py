@@ -1,0 +1,174 @@
+"""What a compiled step needs to be repeated as one graph: slots, a page, a capture."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from ruda.backends.cuda import graphs
+from ruda.backends.cuda.launch import Launcher
+from ruda.backends.cuda.memory import ViewHandle, allocate
+from ruda.backends.cuda.prim import region
+from ruda.core.dtypes import uint8, uint64
+from ruda.core.shapes import extent
+from ruda.core.spec import Spec, spec_of
+
+# A launch has room for 4 KiB of parameters.
+_PART = 256
+
+
+class Slot:
+    """A place of 8 bytes in a page, as operators see it."""
+
+    __slots__ = ("address",)
+
+    def __init__(self, address: int) -> None:
+        self.address = address
+
+
+class Page:
+    """Python scalars that a graph reads from memory: integers and doubles, 8 bytes each.
+
+    ``store`` passes them by value to a small kernel, so no replay sees those of the next one.
+    """
+
+    def __init__(self, client: Any, count: int) -> None:
+        self.memory = allocate(client.pool, spec_of(client, (count,), uint64))
+        self.slots = [Slot(self.memory.address + 8 * i) for i in range(count)]
+        sizes = [min(_PART, count - start) for start in range(0, count, _PART)]
+        self.launchers = [_store(client, size) for size in sizes]
+
+    def store(self, numbers: Sequence[Any]) -> None:
+        """Queue the numbers of the next replay."""
+        bits = [_bits(number) for number in numbers]
+        for i, launch in enumerate(self.launchers):
+            part = bits[i * _PART : (i + 1) * _PART]
+            room = (0,) * (launch.room - len(part))
+            launch(self.slots[i * _PART].address, len(part), *part, *room)
+
+
+class _Store(Launcher):
+    __slots__ = ("room",)
+
+    room: int
+
+
+def _store(client: Any, count: int) -> _Store:
+    """The launcher of the kernel that stores up to the next power of two of numbers."""
+    room = 1 << (count - 1).bit_length()
+    name = f"store_numbers_{room}"
+    values = ", ".join(f"u64 v{i}" for i in range(room))
+    lines = "\n".join(f"    if ({i} < n) page[{i}] = v{i};" for i in range(room))
+    text = (
+        '#include "ruda/types.cuh"\n'
+        "// One thread: n numbers, passed by value, into the page.\n"
+        f'extern "C" __global__ void __launch_bounds__(1) {name}(u64* page, u64 n, {values}) {{\n'
+        f"{lines}\n}}\n"
+    )
+    made = _Store(client, text, name, 1, 1, (1,) * (room + 2))
+    made.room = room
+    return made
+
+
+def _bits(number: Any) -> int:
+    if number.__class__ is float:
+        return int.from_bytes(struct.pack("<d", number), "little")
+    return int(number) & 0xFFFFFFFFFFFFFFFF
+
+
+class _Arena:
+    """Memory for one graph, which the common pool gets once the graph is gone."""
+
+    def __init__(self, guards: Any) -> None:
+        self.guards = guards
+        self.memory = guards.open()
+
+    def __del__(self) -> None:
+        self.guards.close(self.memory)
+
+
+class Step(NamedTuple):
+    """An operator of a region, and where its operands come from."""
+
+    plan: Any
+    sources: tuple[int, ...]
+
+
+class Region(NamedTuple):
+    """What ``region.bind`` takes."""
+
+    steps: tuple[Step, ...]
+    specs: tuple[Spec, ...]
+    kept: tuple[int, ...]
+    paged: tuple[int, ...]
+
+    @property
+    def out(self) -> tuple[Spec, ...]:
+        """The specs of the results."""
+        return tuple(self.steps[k].plan.out for k in self.kept)
+
+
+class Steps:
+    """The part of ``CudaClient`` that compiled steps use."""
+
+    pool: Any
+    guards: Any
+    now: Any
+    driver: Any
+    order: Any
+
+    def page(self, count: int) -> Page:
+        """Room for ``count`` Python scalars."""
+        return Page(self, count)
+
+    def slot(self, spec: Spec) -> Any:
+        """Memory of its own that ``spec`` shows, to copy arguments into."""
+        if spec.contiguous:
+            return allocate(self.pool, spec)
+        low, high = extent(spec.shape, spec.strides)
+        size = spec.dtype.itemsize
+        whole = allocate(self.pool, spec_of(self, ((high - low) * size,), uint8))  # type: ignore[arg-type]
+        return ViewHandle(whole.address - low * size, spec, whole)
+
+    def capture(self, queue: Callable[[], Any]) -> tuple[Any, Any]:
+        """The graph of what ``queue`` queues, which does not run now, and what it returned."""
+        arena = _Arena(self.guards)
+        graphs.begin(self, arena.memory)
+        try:
+            found = queue()
+        except BaseException:
+            graphs.abandon(self)
+            raise
+        graph = graphs.end(self)
+        # Its intermediates lie there: nobody else may have that memory before the graph is gone.
+        graph.arena = arena
+        return graph, found
+
+    def watched(self, plan: Any, run: Callable[..., Any]) -> Callable[..., Any]:
+        """``run`` such that a capture, and other streams, know what it touches."""
+        return self.order.guarded(self, plan, run)  # type: ignore[no-any-return]
+
+    def paged(self, plan: Any, places: tuple[int, ...]) -> Callable[..., Any] | None:
+        """``plan`` with the scalars at ``places`` in a page; None where no kernel can do that."""
+        if plan.op.kind == "region":
+            whole = Region(plan.steps, plan.specs, plan.kept, places)
+            return region.bind(self, whole)
+        if not region.fuses(plan):
+            return None
+        alone = Region((Step(plan, tuple(range(len(plan.specs)))),), plan.specs, (0,), places)
+        run = region.bind(self, alone)
+        return lambda *handles: run(*handles)[0]
+
+    def copied(self, handle: Any, spec: Spec) -> Any:
+        """A fresh base handle with what ``handle``, which is dense, holds now."""
+        out = allocate(self.pool, spec)
+        if spec.nbytes:
+            stream = self.now.stream
+            self.driver.on_device(out.address, handle.address, spec.nbytes, stream)
+        return out
+
+    def shown(self, root: Any, spec: Spec, view: Any, base: Any) -> Any:
+        """A view of ``root`` that lies in it as ``view`` lies in ``base``."""
+        whole = root if root.root is None else root.root
+        return ViewHandle(root.address + view.address - base.address, spec, whole)

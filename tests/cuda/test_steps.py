@@ -1,0 +1,64 @@
+"""Compiled steps as graphs, on a driver that takes down what is queued and queues it again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import ruda
+
+
+def on(array: Any) -> ruda.Tensor:
+    return ruda.asarray(array, device="cuda:0")
+
+
+def values(*shape: int, seed: int = 0) -> Any:
+    return np.random.default_rng(seed).standard_normal(shape).astype("f4")
+
+
+def test_arguments_and_scalars_change_between_replays(deferred: Any) -> None:
+    @ruda.compile
+    def step(x: Any, rate: float) -> Any:
+        return (x * rate + 1).sum(axis=0), x - rate / 2
+
+    for i in range(5):
+        x, rate = values(4, 6, seed=i), 0.5 + i
+        total, moved = step(on(x), rate)
+        np.testing.assert_allclose(total.numpy(), (x * np.float32(rate) + 1).sum(0), rtol=1e-5)
+        np.testing.assert_array_equal(moved.numpy(), x - np.float32(rate / 2))
+    assert "replayed as one graph" in step.explain()
+
+
+def test_outputs_of_earlier_replays_stay_as_they_were(deferred: Any) -> None:
+    step = ruda.compile(lambda x: (x * 2, (x * 2)[1:]))
+    kept = [step(on(values(6, seed=i))) for i in range(4)]
+    for i, (whole, part) in enumerate(kept):
+        np.testing.assert_array_equal(whole.numpy(), values(6, seed=i) * 2)
+        np.testing.assert_array_equal(part.numpy(), values(6, seed=i)[1:] * 2)
+
+
+def test_state_is_written_once_per_replay(deferred: Any) -> None:
+    total, count = on(np.zeros(3, "f")), on(np.zeros((), "f"))
+
+    @ruda.compile
+    def step(x: Any) -> None:
+        with ruda.no_grad():
+            total.assign(total + x)
+            count.assign(count + 1)
+
+    for i in range(1, 5):
+        version = total.handle.version
+        step(on(np.full(3, float(i), "f")))
+        assert total.tolist() == [i * (i + 1) / 2] * 3 and count.item() == i
+        assert total.handle.version == version + 1
+
+
+def test_state_that_moved_is_captured_again(deferred: Any) -> None:
+    inner = ruda.compile(lambda x: x + 1)
+    for _ in range(3):
+        state = inner(on(values(4)))
+    outer = ruda.compile(lambda: state * 2)
+    for _ in range(3):
+        np.testing.assert_array_equal(outer().numpy(), (values(4) + 1) * 2)
+        inner(on(values(4, seed=1)))
