@@ -148,3 +148,47 @@ def test_windows_along_one_axis(device: str, rng: np.random.Generator) -> None:
     check(lambda x: ruda.fold(x, 13, step=2, axis=0), rng.standard_normal((6, 5, 3)), device)
     values = rng.standard_normal((3, 5, 3))
     check(lambda x: ruda.fold(ruda.permute(x, (1, 0, 2)), 7, step=2, axis=1), values, device)
+
+
+RESIZED: dict[str, dict[str, Any]] = {
+    "nearest": {"size": (5, 22), "mode": "nearest"},
+    "nearest-exact": {"scale_factor": (1.7, 0.6), "mode": "nearest-exact"},
+    "bilinear": {"scale_factor": 2, "mode": "bilinear"},
+    "corners": {"size": (18, 6), "mode": "bilinear", "align_corners": True},
+    "bicubic": {"size": (5, 23), "mode": "bicubic"},
+    "antialias": {"size": (4, 3), "mode": "bicubic", "antialias": True},
+    "lanczos": {"size": (4, 17), "mode": "lanczos"},
+    "area": {"size": (4, 5), "mode": "area"},
+}
+
+
+@pytest.mark.parametrize("name", RESIZED)
+@pytest.mark.parametrize("layout", ["dense", "last"])
+def test_resizing(name: str, layout: str, device: str, rng: np.random.Generator) -> None:
+    values = rng.standard_normal((2, 9, 11, 3))
+    check(lambda x: F.interpolate(LAYOUTS[layout](x), **RESIZED[name]), values, device, length=2000)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16", "complex64"])
+def test_resizing_in_packs_of_16_bytes(dtype: str, device: str, rng: np.random.Generator) -> None:
+    values = rng.standard_normal((2, 3, 6, 16))
+    settings: dict[str, Any] = {"size": (12, 32), "mode": "bilinear"}
+    check(lambda x: F.interpolate(x, **settings), values, device, dtype=dtype)
+    # One element further on nothing is aligned.
+    values = rng.standard_normal(2 * 3 * 6 * 16 + 1)
+
+    def moved(x: ruda.Tensor) -> ruda.Tensor:
+        return F.interpolate(x[1:].reshape((2, 3, 6, 16)), **settings)
+
+    check(moved, values, device, dtype=dtype)
+
+
+def test_resizing_one_and_three_axes_and_integers(device: str, rng: np.random.Generator) -> None:
+    check(lambda x: F.interpolate(x, 7, mode="linear"), rng.standard_normal((2, 3, 5)), device)
+    values = rng.standard_normal((2, 3, 4, 3, 5))
+    check(lambda x: F.interpolate(x, (3, 6, 8), mode="trilinear"), values, device)
+    whole = np.arange(24).reshape((2, 3, 4)).astype("i4")
+    want = F.interpolate(ruda.asarray(whole), 7).numpy()
+    got = F.interpolate(ruda.asarray(whole, device=device), 7).numpy()
+    np.testing.assert_array_equal(got, want)
+    assert F.interpolate(ruda.ones((0, 3, 4), device=device), 7).shape == (0, 3, 7)
