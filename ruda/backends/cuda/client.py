@@ -51,7 +51,11 @@ class _Now(threading.local):
 class CudaClient(Traffic, Steps):
     """One GPU. Work is queued in the calling thread's stream, which is the main one at first."""
 
-    precisions: Mapping[str, tuple[Any, ...]] = {}
+    precisions: Mapping[str, tuple[Any, ...]] = {
+        "matmul": ("tf32",),
+        "half_reduction": (True,),
+        "fp16_accumulate": (True,),
+    }
     ordered_prices: Mapping[str, str] = {}
 
     def __init__(self, device: Device, driver: Any, out_of_memory: type[Exception]) -> None:
