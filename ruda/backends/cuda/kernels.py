@@ -13,6 +13,7 @@ from ruda.backends.cuda.blas import gemm
 from ruda.backends.cuda.dnn import attention, conv
 from ruda.backends.cuda.prim import (
     categorical,
+    compact,
     create,
     cross_entropy,
     dropout,
@@ -25,7 +26,10 @@ from ruda.backends.cuda.prim import (
     regions,
     resample,
     scan,
+    search,
+    select,
     softmax,
+    sort,
     windows,
 )
 
@@ -34,6 +38,7 @@ Bind: TypeAlias = Callable[[Any, Any], Callable[..., Any] | None]
 MODULES = (
     attention,
     categorical,
+    compact,
     conv,
     create,
     cross_entropy,
@@ -48,7 +53,10 @@ MODULES = (
     regions,
     resample,
     scan,
+    search,
+    select,
     softmax,
+    sort,
     windows,
 )
 KERNELS: Mapping[str, Bind] = {name: bind for m in MODULES for name, bind in m.KERNELS.items()}

@@ -151,8 +151,10 @@ def _aligned(packs: bool, addresses: list[int]) -> int:
 
 def _lanes(client: Any, scan: _Scan) -> Callable[..., None]:
     """A few lanes or a block to a row."""
-    packs = scan.packs()
     lanes = next((k for k in (4, 32) if scan.n <= k * scan.pack * 2), 0)
+    # A warp has no shared memory to spread over: packs of eight would not fit its registers.
+    scan.pack = min(scan.pack, 4) if lanes else scan.pack
+    packs = scan.packs()
     rows = THREADS // lanes if lanes else 1
     grid = min(-(-scan.rows // rows), client.driver.multiprocessors * 32)
     launch = scan.launcher(1 if lanes else 2, grid, 1, scan.geometry(), lanes)

@@ -36,18 +36,19 @@ template <class V> __device__ __forceinline__ V read_fresh(const V* at) {
 #undef EACH_WORD
 
 // The sum of v over the threads before this one, and in `total` over all; THREADS a multiple of 32,
-// up to 1024. Ends with a barrier, so `room` (THREADS / 32 + 1 values) may be used again at once.
-template <int THREADS> __device__ __forceinline__ u32 sum_before(u32 v, u32* room, u32& total) {
+// up to 1024. Ends with a barrier, so `room` (THREADS / 32 sums) may be used again at once.
+template <int THREADS, class S>
+__device__ __forceinline__ S sum_before(S v, S* room, S& total) {
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-    u32 sum = v;
+    S sum = v;
 #pragma unroll
     for (int far = 1; far < 32; far <<= 1) {
-        const u32 other = __shfl_up_sync(0xffffffffu, sum, far);
+        const S other = lane_below(sum, far, 32);
         if (lane >= far) sum += other;
     }
     if (lane == 31) room[warp] = sum;
     __syncthreads();
-    u32 before = 0, all = 0;
+    S before = 0, all = 0;
 #pragma unroll
     for (int w = 0; w < THREADS / 32; ++w) {
         if (w == warp) before = all;

@@ -1,0 +1,179 @@
+// The first k of each row of n elements, by the digits of order-preserving keys from the highest.
+//
+// Rows lie side by side; `parts` blocks of THREADS to a row, each with `chunk` elements of it.
+// MODE 1  one digit: counts the keys that share what is known of the k-th; the last block of a row
+//         extends it. 4 BINS bytes of shared memory. Launched once for each digit.
+// MODE 2  writes the winners in the order of their places: all before the k-th key, and the first
+//         that equal it. Blocks take numbers in order and wait for the counts of those before.
+// MODE 3  a thread to an output: the elements at the first k places of a sorted row.
+// Settings: X an element, LARGEST, BINS (a power of two). k is at most n, n below 2^31 (MODE 1, 2).
+#include "ruda/keys.cuh"
+#include "ruda/together.cuh"
+
+typedef Key<X>::U U;
+#define EACH 4
+template <class E> struct alignas(sizeof(E) * EACH < 16 ? sizeof(E) * EACH : 16) Pack { E at[EACH]; };
+
+// What is known of the k-th key of a row: its highest bits, and how many keys with these bits win.
+struct Known { u64 bits; u64 wanted; };
+
+// The keys of EACH elements from i on, of which those up to `end` exist.
+__device__ __forceinline__ void load(U (&key)[EACH], const X* x, i64 i, i64 end, bool packed) {
+    if (packed && i + EACH <= end) {
+        const Pack<X> pack = *reinterpret_cast<const Pack<X>*>(x + i);
+#pragma unroll
+        for (int k = 0; k < EACH; ++k) key[k] = ordered(pack.at[k], true, LARGEST);
+        return;
+    }
+#pragma unroll
+    for (int k = 0; k < EACH; ++k)
+        key[k] = i + k < end ? ordered(x[i + k], true, LARGEST) : (U)~(U)0;
+}
+
+#if MODE == 1
+// counts [rows, BINS] and arrived [rows] are zero before; both idle where parts is 1.
+extern "C" __global__ void __launch_bounds__(THREADS)
+NAME(Known* __restrict__ known, u32* __restrict__ counts, u32* __restrict__ arrived,
+     const X* __restrict__ x, const u32 packed, const i64 n, const i64 chunk, const i64 parts,
+     const i64 wanted, const i64 shift, const i64 above) {
+    __shared__ u32 own[BINS], room[THREADS / 32 + 1];
+    __shared__ bool last;
+    const i64 row = blockIdx.x / parts, part = blockIdx.x - row * parts;
+    const i64 start = part * chunk, end = start + chunk < n ? start + chunk : n;
+    const bool first = above >= 8 * (i64)sizeof(U);
+    const U bits = first ? (U)0 : (U)known[row].bits;
+    const u64 left = first ? (u64)wanted : known[row].wanted;
+    for (int b = threadIdx.x; b < BINS; b += THREADS) own[b] = 0;
+    __syncthreads();
+    x += row * n;
+    for (i64 i = start + threadIdx.x * EACH; i < end; i += THREADS * EACH) {
+        U key[EACH];
+        load(key, x, i, end, packed);
+#pragma unroll
+        for (int k = 0; k < EACH; ++k)
+            if (i + k < end && (first || (U)(key[k] >> above) == bits))
+                atomicAdd(own + ((u32)(key[k] >> shift) & (BINS - 1)), 1u);
+    }
+    __syncthreads();
+    if (parts > 1) {
+        u32* shared_counts = counts + row * BINS;
+        for (int b = threadIdx.x; b < BINS; b += THREADS)
+            if (own[b]) atomicAdd(shared_counts + b, own[b]);
+        __threadfence();
+        __syncthreads();
+        if (threadIdx.x == 0) last = atomicAdd(arrived + row, 1u) == (u32)parts - 1;
+        __syncthreads();
+        if (!last) return;
+        __threadfence();
+        for (int b = threadIdx.x; b < BINS; b += THREADS) own[b] = read_fresh(shared_counts + b);
+        __syncthreads();
+    }
+    // The digit in whose bin the wanted key lies.
+    const int each = BINS / THREADS;
+    u32 sum = 0, all;
+    for (int b = 0; b < each; ++b) sum += own[threadIdx.x * each + b];
+    u64 before = sum_before<THREADS>(sum, room, all);
+    if (left <= before || left > before + sum) return;
+    for (int b = threadIdx.x * each;; ++b) {
+        if (left <= before + own[b]) {
+            const i64 width = above - shift;
+            known[row].bits = first ? (u64)b : ((u64)bits << width) | (u64)b;
+            known[row].wanted = left - before;
+            return;
+        }
+        before += own[b];
+    }
+}
+#endif
+
+#if MODE == 2
+// shelf [1 + rows parts], zero before: a number for each block, then the counts that a part shows,
+// 31 bits of better keys and 31 of equal ones under a flag.
+extern "C" __global__ void __launch_bounds__(THREADS)
+NAME(X* __restrict__ values, i64* __restrict__ places, const Known* __restrict__ known,
+     u64* __restrict__ shelf, const X* __restrict__ x, const u32 packed, const i64 n,
+     const i64 chunk, const i64 parts, const i64 wanted) {
+    __shared__ u32 room[THREADS / 32 + 1];
+    __shared__ u64 number, ahead[THREADS / 32];
+    if (threadIdx.x == 0) number = atomicAdd(shelf, 1ull);
+    __syncthreads();
+    const i64 row = number / parts, part = number - row * parts;
+    const i64 start = part * chunk, end = start + chunk < n ? start + chunk : n;
+    const U bound = (U)known[row].bits;
+    const u32 room_for_equal = (u32)known[row].wanted;
+    volatile u64* shown = shelf + 1 + row * parts;
+    x += row * n;
+    // Counts of this part; not needed where there is no other.
+    u32 better = 0, equal = 0;
+    for (i64 i = start + threadIdx.x * EACH; parts > 1 && i < end; i += THREADS * EACH) {
+        U key[EACH];
+        load(key, x, i, end, packed);
+#pragma unroll
+        for (int k = 0; k < EACH; ++k) {
+            better += key[k] < bound;
+            equal += key[k] == bound && i + k < end;
+        }
+    }
+    if (parts > 1) {
+        u32 all_better, all_equal;
+        sum_before<THREADS>(better, room, all_better);
+        sum_before<THREADS>(equal, room, all_equal);
+        if (threadIdx.x == 0)
+            shown[part] = 1ull << 63 | (u64)all_better << 31 | (u64)all_equal;
+    }
+    u64 seen = 0;
+    for (i64 p = threadIdx.x; p < part; p += THREADS) {
+        u64 one;
+        do one = shown[p];
+        while (!(one >> 63));
+        seen += one & ~(1ull << 63);
+    }
+#pragma unroll
+    for (int far = 16; far > 0; far >>= 1) seen += lane_above(seen, far);
+    if ((threadIdx.x & 31) == 0) ahead[threadIdx.x >> 5] = seen;
+    __syncthreads();
+    u64 before = 0;
+#pragma unroll
+    for (int w = 0; w < THREADS / 32; ++w) before += ahead[w];
+    u32 met_better = (u32)(before >> 31), met_equal = (u32)before & 0x7fffffffu;
+
+    for (i64 base = start; base < end; base += THREADS * EACH) {
+        const i64 i = base + threadIdx.x * EACH;
+        U key[EACH];
+        load(key, x, i, end, packed);
+        u32 mine = 0, all;
+#pragma unroll
+        for (int k = 0; k < EACH; ++k)
+            mine += i + k >= end ? 0u : key[k] < bound ? 1u << 16 : key[k] == bound ? 1u : 0u;
+        const u32 early = sum_before<THREADS>(mine, room, all);
+        u32 b = met_better + (early >> 16), e = met_equal + (early & 0xffffu);
+        met_better += all >> 16;
+        met_equal += all & 0xffffu;
+        if (!mine) continue;
+#pragma unroll
+        for (int k = 0; k < EACH; ++k) {
+            if (i + k >= end) continue;
+            const bool wins = key[k] < bound || (key[k] == bound && e < room_for_equal);
+            const i64 to = row * wanted + b + (e < room_for_equal ? e : room_for_equal);
+            b += key[k] < bound;
+            e += key[k] == bound;
+            if (!wins) continue;
+            values[to] = x[i + k];
+            places[to] = i + k;
+        }
+    }
+}
+#endif
+
+#if MODE == 3
+extern "C" __global__ void __launch_bounds__(THREADS)
+NAME(X* __restrict__ values, i64* __restrict__ places, const X* __restrict__ x,
+     const i64* __restrict__ order, const i64 rows, const i64 n, const i64 k) {
+    for (i64 i = (i64)blockIdx.x * THREADS + threadIdx.x; i < rows * k;
+         i += (i64)gridDim.x * THREADS) {
+        const i64 row = i / k, place = order[row * n + (i - row * k)];
+        values[i] = x[row * n + place];
+        places[i] = place;
+    }
+}
+#endif
