@@ -52,8 +52,8 @@ def cubin(source: str, name: str, arch: str) -> bytes:
         "seconds": round(time.perf_counter() - start, 3),
         "ptxas": log,
     }
-    _write(path, hashlib.sha256(code).digest() + code)
-    _write(path.with_suffix(".json"), json.dumps(facts, indent=1).encode())
+    write(path, hashlib.sha256(code).digest() + code)
+    write(path.with_suffix(".json"), json.dumps(facts, indent=1).encode())
     return code
 
 
@@ -68,7 +68,8 @@ def _read(path: Path) -> bytes | None:
     return code if whole else None
 
 
-def _write(path: Path, data: bytes) -> None:
+def write(path: Path, data: bytes) -> None:
+    """Put ``data`` in ``path`` so that a reader sees the old file or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".ruda-", suffix=".tmp")
     try:

@@ -1,139 +1,258 @@
-"""Matrix products by cuBLAS; transposed views go in without copies."""
+"""Products of matrices: which library or kernel multiplies, and what is made ready for it.
+
+cuBLASLt where nvmath-python is installed, else cuBLAS; thin products of few rows and products of
+integers have kernels of their own. Views go in as they lie; what no library takes is copied densely
+first (``layout.geometry`` says which), and so are operands of another dtype than is multiplied.
+"""
 
 from __future__ import annotations
 
-import importlib
+import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
-import numpy as np
-
+from ruda.backends.cuda.blas import cublas, integer, layout, lt, skinny
 from ruda.backends.cuda.memory import allocate
+from ruda.core import dtypes
 from ruda.core.dtypes import DType
 from ruda.core.errors import StrategyError
-from ruda.core.shapes import Shape, broadcast_strides
-from ruda.core.spec import Spec
+from ruda.core.precision import IEEE, Precision
+from ruda.core.shapes import contiguous_strides
+from ruda.core.spec import Spec, is_absent, spec_of
 
-# cudaDataType_t of each dtype, and the compute type: float32 sums for the half types.
-_KINDS = {"float32": 0, "float64": 1, "float16": 2, "complex64": 4, "complex128": 5, "bfloat16": 14}
-_COMPUTE = {
-    "float32": 68,
-    "float64": 70,
-    "float16": 68,
-    "bfloat16": 68,
-    "complex64": 68,
-    "complex128": 70,
+# Operands and results that the libraries know; others are cast before or after.
+_NATIVE = {
+    *((d, d) for d in ("float16", "bfloat16", "float32", "float64", "complex64", "complex128")),
+    ("float16", "float32"),
+    ("bfloat16", "float32"),
 }
-_SCALARS = {"float64": np.float64, "complex64": np.complex64, "complex128": np.complex128}
+# cublasComputeType_t.
+_IN_HALF, _IN_FLOAT, _IN_DOUBLE, _IN_INT, _IN_TF32 = 64, 68, 70, 72, 77
+# The results to which cuBLASLt adds a row by itself.
+_WITH_BIAS = ("float16", "bfloat16", "float32")
+
+Multiply = Callable[..., None]
 
 
-def bind(client: Any, plan: Any) -> Callable[[Any, Any], Any]:
-    """The function from two handles to their product."""
-    x, y, out = *plan.specs, plan.out
-    dtype = out.dtype
-    if dtype.name not in _KINDS or x.dtype is not dtype or y.dtype is not dtype:
-        raise StrategyError("matmul", "has no CUDA kernel for these dtypes yet", plan.specs)
-    if out.size == 0 or x.size == 0:
-        return _zeros(client, out)
-    a, b, batch, m, n, k = _operands(x, y)
-    first, second = _side(a, (m, k)), _side(b, (k, n))
-    if first is None or second is None:
-        raise StrategyError(
-            "matmul", "needs rows or columns without gaps", (x, y), hint="contiguous()"
-        )
-    steps, counts = _batch(a, b, batch)
-    return _product(client, out, dtype, (first, second), (m, n, k), steps, counts)
+class _Task(NamedTuple):
+    """A product to bind: operands, a bias or None, the result, and the dtype to multiply in."""
+
+    client: Any
+    op: str
+    x: Spec
+    y: Spec
+    bias: Spec | None
+    out: Spec
+    wanted: DType
+    precision: Precision
 
 
-def _operands(x: Spec, y: Spec) -> Any:
-    """Both as (strides, rows, columns) with 1-d operands made matrices, and the sizes."""
-    xs, ys = (x.shape, x.strides), (y.shape, y.strides)
-    if x.ndim == 1:
-        xs = ((1, *x.shape), (0, *x.strides))
-    if y.ndim == 1:
-        ys = ((*y.shape, 1), (*y.strides, 0))
-    lead = tuple(np.broadcast_shapes(xs[0][:-2], ys[0][:-2]))
-    a = (broadcast_strides("matmul", xs[0][:-2], xs[1][:-2], lead), xs[1][-2:])
-    b = (broadcast_strides("matmul", ys[0][:-2], ys[1][:-2], lead), ys[1][-2:])
-    return a, b, lead, xs[0][-2], ys[0][-1], xs[0][-1]
+def bind(client: Any, plan: Any) -> Callable[..., Any]:
+    """``matmul`` and ``matmul_as``."""
+    x, y = plan.specs
+    return _bound(_task(client, plan, x, y, None))
 
 
-def _side(operand: Any, shape: Shape) -> tuple[int, int] | None:
-    """(transposed, leading dimension) of a matrix for cuBLAS, None if neither stride is 1."""
-    (rows, columns), (row_step, step) = shape, operand[1]
-    if (step == 1 or columns == 1) and (row_step >= columns or rows == 1):
-        return 0, max(row_step, columns, 1)
-    if (row_step == 1 or rows == 1) and (step >= rows or columns == 1):
-        return 1, max(step, rows, 1)
-    return None
+def bind_linear(client: Any, plan: Any) -> Callable[..., Any]:
+    """``linear``: the weight is a transposed view, the bias is added in the same call."""
+    x, w, b = plan.specs
+    y = spec_of(client, w.shape[::-1], w.dtype, w.strides[::-1])
+    return _bound(_task(client, plan, x, y, None if is_absent(b) else b))
 
 
-def _batch(a: Any, b: Any, lead: Shape) -> tuple[Any, Any]:
-    """The last batch axis for one strided-batch call, and the offsets of the outer ones."""
-    if not lead:
-        return (0, 0, 1), [(0, 0)]
-    inner = lead[-1]
-    offsets = [
-        (
-            sum(i * s for i, s in zip(index, a[0][:-1], strict=True)),
-            sum(i * s for i, s in zip(index, b[0][:-1], strict=True)),
-        )
-        for index in np.ndindex(*lead[:-1])
+def _task(client: Any, plan: Any, x: Spec, y: Spec, bias: Spec | None) -> _Task:
+    wanted = plan.op.dtype_of_operands(plan)[0] or x.dtype
+    return _Task(client, plan.op.name, x, y, bias, plan.out, wanted, plan.precision or IEEE)
+
+
+def _bound(task: _Task) -> Callable[..., Any]:
+    pool, out = task.client.pool, task.out
+    if out.size == 0:
+        return lambda *_: allocate(pool, out)
+    if task.x.size == 0:
+        return _of_nothing(task)
+    if task.wanted.is_integer:
+        return _of_integers(task)
+    try:
+        return _of_floats(task)
+    except StrategyError as error:
+        return functools.partial(_raise, error)
+
+
+def _raise(error: StrategyError, *_: Any) -> Any:
+    """What a plan does when run that could not be made: a node may need the plan alone."""
+    raise error
+
+
+def _of_nothing(task: _Task) -> Callable[..., Any]:
+    """A sum of no products: zeros, or the bias."""
+    client, out, bias = task.client, task.out, task.bias
+    start = None if bias is None else client.writer(out, bias)
+
+    def run(hx: Any, hy: Any, hb: Any = None) -> Any:
+        result = allocate(client.pool, out)
+        if start is None:
+            client.fill_zero(result.address, out.nbytes)
+        else:
+            start(result.address, hb)
+        return result
+
+    return run
+
+
+def _of_integers(task: _Task) -> Callable[..., Any]:
+    """By cuBLASLt for int8 that is summed in int32 and lies as it wants, else by an own kernel."""
+    client, x, y = task.client, task.x, task.y
+    small = x.dtype is y.dtype is dtypes.int8 and task.out.dtype is dtypes.int32
+    if small and task.bias is None and lt.library(client) is not None:
+        # Its kernels take rows on the left and columns on the right.
+        shape = layout.geometry((x.shape, x.strides), (y.shape, y.strides))
+        if _suits_int8(shape):
+            how = lt.Arithmetic("int8", "int32", _IN_INT, "int32", True)
+            return _composed(task, shape, lt.product(client, how, shape), dtypes.int8, dtypes.int32)
+    return integer.bind(client, x, y, task.bias, task.out)
+
+
+def _suits_int8(shape: layout.Geometry) -> bool:
+    sizes = (shape.m, shape.n, shape.k, shape.x.leading, shape.y.leading)
+    even = not any(n % 16 for n in sizes) and not any(s % 16 for s in shape.steps)
+    return even and shape.y.transposed and not shape.x.transposed
+
+
+def _of_floats(task: _Task) -> Callable[..., Any]:
+    x, y, out, wanted = task.x, task.y, task.out, task.wanted
+    operand, result = wanted, wanted
+    if x.dtype is y.dtype and (x.dtype.name, out.dtype.name) in _NATIVE:
+        operand, result = x.dtype, out.dtype
+    elif (wanted.name, out.dtype.name) in _NATIVE:
+        result = out.dtype
+    left, right = ((s.shape, s.strides) if s.dtype is operand else _dense(s.shape) for s in (x, y))
+    shape = layout.geometry(left, right)
+    how = _arithmetic(operand, result, task.precision)
+    thin = skinny.bind(task.client, operand, result, shape, how.compute == _IN_FLOAT)
+    if thin is None:
+        multiply = _by_library(task, how, shape)
+    else:
+        multiply = _thin_or(thin, functools.cache(lambda: _by_library(task, how, shape)))
+    return _composed(task, shape, multiply, operand, result)
+
+
+def _dense(shape: Any) -> Any:
+    return shape, contiguous_strides(shape)
+
+
+def _arithmetic(operand: DType, result: DType, allowed: Precision) -> lt.Arithmetic:
+    compute, scale = _IN_FLOAT, "float32"
+    if operand.kind == "complex":
+        scale = operand.name
+    if operand.name in ("float64", "complex128"):
+        compute, scale = _IN_DOUBLE, operand.name
+    if operand is dtypes.float32 and allowed.matmul == "tf32":
+        compute = _IN_TF32
+    if operand is result is dtypes.float16 and allowed.fp16_accumulate:
+        compute, scale = _IN_HALF, "float16"
+    rounds = not result.is_half or allowed.half_reduction
+    return lt.Arithmetic(operand.name, result.name, compute, scale, rounds)
+
+
+def _by_library(task: _Task, how: lt.Arithmetic, shape: layout.Geometry) -> Multiply:
+    client, with_bias = task.client, task.bias is not None
+    has_lt = lt.library(client) is not None
+    if not with_bias:
+        return (lt if has_lt else cublas).product(client, how, shape)
+    if has_lt and how.result in _WITH_BIAS and how.compute != _IN_HALF:
+        return lt.product(client, how, shape, bias=True)
+    add = (lt if has_lt else cublas).product(client, how, shape, adds=True)
+    result = dtypes.as_dtype(how.result, task.op)
+    start = client.writer(
+        spec_of(client, task.out.shape, result), spec_of(client, task.out.shape[-1:], result)
+    )
+
+    def run(x: int, y: int, out: int, bias: int) -> None:
+        start(out, _Place(bias))
+        add(x, y, out)
+
+    return run
+
+
+class _Place(NamedTuple):
+    """What a writer wants of a handle."""
+
+    address: int
+
+
+def _thin_or(thin: Multiply, otherwise: Callable[[], Multiply]) -> Multiply:
+    """The kernel for thin products reads 16 bytes at a time; the library takes any addresses."""
+
+    def run(x: int, y: int, out: int, *bias: int) -> None:
+        (otherwise() if (x | y) & 15 else thin)(x, y, out, *bias)
+
+    return run
+
+
+def _composed(
+    task: _Task, shape: layout.Geometry, multiply: Multiply, operand: DType, result: DType
+) -> Callable[..., Any]:
+    """Operands made ready, the product, and the result cast where it must be."""
+    client, out = task.client, task.out
+    ready = [
+        _ready(client, spec, operand, copied)
+        for spec, copied in zip((task.x, task.y), shape.copies, strict=True)
     ]
-    return (a[0][-1], b[0][-1], inner), offsets
+    if task.bias is not None:
+        ready.append(_ready(client, task.bias, result, not task.bias.contiguous))
+    raw = out if result is out.dtype else spec_of(client, out.shape, result)
+    cast = None if raw is out else client.writer(out, raw)
+    pool = client.pool
+    if not any(ready) and cast is None:
+        return _direct(pool, out, multiply, task.bias is not None)
 
-
-def _product(
-    client: Any, out: Spec, dtype: DType, sides: Any, sizes: Any, steps: Any, offsets: Any
-) -> Callable[[Any, Any], Any]:
-    (ta, lda), (tb, ldb) = sides
-    m, n, k = sizes
-    step_a, step_b, count = steps
-    kind, compute, size = _KINDS[dtype.name], _COMPUTE[dtype.name], dtype.itemsize
-    scalar = _SCALARS.get(dtype.name, np.float32)
-    one, zero = np.ones(1, scalar), np.zeros(1, scalar)
-    alpha, beta = one.ctypes.data, zero.ctypes.data
-    stride = m * n
-    cublas, handle = library(client)
-
-    def run(hx: Any, hy: Any, _keep: Any = (one, zero)) -> Any:
-        result = allocate(client.pool, out)
-        # CuPy points the handle at its own current stream on every call: make that one ours.
-        client.main.use()
-        # cuBLAS counts columns first: the row-major product is the product of the operands swapped.
-        for i, (at_a, at_b) in enumerate(offsets):
-            cublas.gemmStridedBatchedEx(
-                handle, tb, ta, n, m, k, alpha,
-                hy.address + at_b * size, kind, ldb, step_b,
-                hx.address + at_a * size, kind, lda, step_a, beta,
-                result.address + i * count * stride * size, kind, n, stride,
-                count, compute, -1,
-            )  # fmt: skip
-        return result
+    def run(*handles: Any) -> Any:
+        given = [h if make is None else make(h) for make, h in zip(ready, handles, strict=False)]
+        product = allocate(pool, raw)
+        multiply(given[0].address, given[1].address, product.address, *_rest(given))
+        if cast is None:
+            return product
+        final = allocate(pool, out)
+        cast(final.address, product)
+        return final
 
     return run
 
 
-def _zeros(client: Any, out: Spec) -> Callable[[Any, Any], Any]:
-    def run(hx: Any, hy: Any) -> Any:
-        result = allocate(client.pool, out)
-        client.fill_zero(result.address, out.nbytes)
+def _rest(given: list[Any]) -> tuple[int, ...]:
+    return tuple(h.address for h in given[2:])
+
+
+def _direct(pool: Any, out: Spec, multiply: Multiply, with_bias: bool) -> Callable[..., Any]:
+    """The common case: every operand goes in as it lies."""
+
+    def run(hx: Any, hy: Any, *_: Any) -> Any:
+        result = allocate(pool, out)
+        multiply(hx.address, hy.address, result.address)
         return result
 
-    return run
+    def run_with_bias(hx: Any, hy: Any, hb: Any) -> Any:
+        result = allocate(pool, out)
+        multiply(hx.address, hy.address, result.address, hb.address)
+        return result
+
+    return run_with_bias if with_bias else run
 
 
-_handles: dict[int, Any] = {}
+def _ready(client: Any, spec: Spec, dtype: DType, copied: bool) -> Callable[[Any], Any] | None:
+    """The function that copies an operand densely in ``dtype``; None where it is taken as it is."""
+    if spec.dtype is dtype and not copied:
+        return None
+    dense = spec_of(client, spec.shape, dtype)
+    copy = client.writer(dense, spec)
+
+    def made(handle: Any) -> Any:
+        packed = allocate(client.pool, dense)
+        copy(packed.address, handle)
+        return packed
+
+    return made
 
 
-def library(client: Any) -> tuple[Any, int]:
-    """cuBLAS and its handle of ``client``'s device; float32 products are IEEE."""
-    cublas = importlib.import_module("cupy_backends.cuda.libs.cublas")
-    index = client.device.index
-    if index not in _handles:
-        handle = _handles[index] = cublas.create()
-        cublas.setMathMode(handle, 0)
-    return cublas, _handles[index]
-
-
-KERNELS = {"matmul": bind}
+KERNELS = {"matmul": bind, "matmul_as": bind, "linear": bind_linear}

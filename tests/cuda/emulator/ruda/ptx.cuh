@@ -38,4 +38,22 @@ inline bhalf narrow_bhalf(float f) {
     return {(u16)((b + 0x7fff + ((b >> 16) & 1)) >> 16)};
 }
 
+template <class F> inline void multiply_add(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2], F) {
+    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    for (int high = 0; high < 2; ++high)
+        for (int pair = 0; pair < 4; ++pair) {
+            const u32 rows[2] = {__shfl_sync(~0u, a[2 * high], 4 * g + pair),
+                                 __shfl_sync(~0u, a[2 * high + 1], 4 * g + pair)};
+            const u32 columns[2] = {__shfl_sync(~0u, b[high], 8 * t + pair),
+                                    __shfl_sync(~0u, b[high], 8 * t + 4 + pair)};
+            for (int i = 0; i < 4; ++i) {
+                const u32 r = rows[i / 2], c = columns[i % 2];
+                d[i] += widen(F{(u16)r}) * widen(F{(u16)c});
+                d[i] += widen(F{(u16)(r >> 16)}) * widen(F{(u16)(c >> 16)});
+            }
+        }
+}
+
+inline uint4 read_once(const void* at) { return *(const uint4*)at; }
+
 #define DYNAMIC_SHARED(T, NAME) T* NAME = reinterpret_cast<T*>(emulated::shared)

@@ -32,6 +32,30 @@ __device__ __forceinline__ bhalf narrow_bhalf(float f) {
     return v;
 }
 
+// d [16, 8] += a [16, 16] b [16, 8], by all lanes of a warp; F says whose bits a and b hold. With
+// g = lane / 4 and t = lane % 4 a lane holds of a the pairs (g, 2t), (g + 8, 2t), (g, 2t + 8),
+// (g + 8, 2t + 8), of b the pairs (2t, g), (2t + 8, g), of d (g, 2t), (g, 2t + 1), (g + 8, ...).
+__device__ __forceinline__ void multiply_add(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2], bhalf) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+__device__ __forceinline__ void multiply_add(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2], half) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+// 16 bytes that are read once: they do not displace what the first cache holds.
+__device__ __forceinline__ uint4 read_once(const void* at) {
+    uint4 v;
+    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(at));
+    return v;
+}
+
 // The dynamic shared memory of a block, as NAME, a pointer to T.
 #define DYNAMIC_SHARED(T, NAME)                                  \
     extern __shared__ __align__(16) unsigned char ruda_shared[]; \

@@ -1,0 +1,250 @@
+"""Matrix products by cuBLASLt, through nvmath-python's bindings.
+
+cuBLASLt counts columns first, so a row-major product is the product of the operands swapped. All
+descriptors are made with the plan; a call stores nothing but the addresses. Which algorithm runs
+depends on how the addresses are aligned: one is looked up for each alignment that occurs.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ruda.backends.cuda.blas import tune
+from ruda.backends.cuda.blas.layout import Call, Geometry, Side
+from ruda.core.errors import StrategyError
+
+# cudaDataType_t.
+KINDS = {
+    "float32": 0,
+    "float64": 1,
+    "float16": 2,
+    "int8": 3,
+    "complex64": 4,
+    "complex128": 5,
+    "int32": 10,
+    "bfloat16": 14,
+}
+_WORKSPACE = 32 << 20
+_CANDIDATES = 8
+_TRANSA, _TRANSB, _EPILOGUE, _BIAS, _BIAS_TYPE = 3, 4, 7, 8, 26
+_BATCH, _BATCH_STEP = 5, 6
+_MOST_WORKSPACE, _REDUCTION = 1, 3
+_ALIGNMENTS = (5, 6, 7, 8)
+_ADDS_BIAS = 4
+# Partial sums may be added in the type that they are computed in, or also in that of the result.
+_EXACT_SUMS, _ANY_SUMS = 2, 7
+
+
+class Arithmetic(NamedTuple):
+    """The dtypes of operands and result, and how it is computed: names of cuBLAS' own types.
+
+    ``compute`` is a cublasComputeType_t, ``scale`` the ndarray dtype of alpha and beta, and
+    ``rounds`` whether partial sums may be rounded to the result's dtype.
+    """
+
+    operand: str
+    result: str
+    compute: int
+    scale: str
+    rounds: bool
+
+
+class Library:
+    """cuBLASLt of one client: its handle, and the scratch memory of each stream."""
+
+    def __init__(self, client: Any, module: Any) -> None:
+        self.client = client
+        self.module = module
+        self.handle = module.create()
+        self.version = int(module.get_version())
+        self.workspaces: dict[int, int] = {}
+
+    def workspace(self, stream: int) -> int:
+        """The address of the scratch memory of ``stream``, which stays its own."""
+        found = self.workspaces.get(stream)
+        if found is None:
+            found = self.workspaces[stream] = self.client.driver.allocate(_WORKSPACE)
+        return found
+
+
+@functools.cache
+def library(client: Any) -> Library | None:
+    """cuBLASLt for ``client``, None where nvmath-python is not installed."""
+    try:
+        from nvmath.bindings import cublasLt
+    except ImportError:
+        return None
+    return Library(client, cublasLt)
+
+
+class _Descriptors:
+    """What cuBLASLt wants to know of one call besides addresses; owns the library's objects."""
+
+    def __init__(
+        self, lt: Any, how: Arithmetic, shape: Geometry, call: Call, bias: bool, adds: bool
+    ) -> None:
+        self._lt = lt
+        self._made: list[tuple[Callable[[int], None], int]] = []
+        scale = np.dtype(how.scale)
+        self.operation = self._keep(
+            lt.matmul_desc_destroy, lt.matmul_desc_create(how.compute, KINDS[how.scale])
+        )
+        self._set(_TRANSA, int(shape.y.transposed), np.int32)
+        self._set(_TRANSB, int(shape.x.transposed), np.int32)
+        if bias:
+            self._set(_EPILOGUE, _ADDS_BIAS, np.uint32)
+            self._set(_BIAS_TYPE, KINDS[how.result], np.int32)
+        m, n, k = shape.m, shape.n, shape.k
+        kind, (sx, sy, so) = KINDS[how.operand], shape.steps
+        self.y = self._matrix(kind, shape.y, (n, k), call.count, sy)
+        self.x = self._matrix(kind, shape.x, (k, m), call.count, sx)
+        self.out = self._matrix(KINDS[how.result], Side(False, n), (n, m), call.count, so)
+        self._factors = np.array([1, 1 if adds else 0], scale)
+        self.one = self._factors.ctypes.data
+        self.beta = self.one + scale.itemsize
+        self._bias = np.zeros(1, np.int64)
+        self._bias_at = self._bias.ctypes.data
+
+    def _keep(self, destroy: Callable[[int], None], number: int) -> int:
+        self._made.append((destroy, number))
+        return number
+
+    def _set(self, attribute: int, value: int, kind: Any) -> None:
+        box = np.array([value], kind)
+        self._lt.matmul_desc_set_attribute(self.operation, attribute, box.ctypes.data, box.itemsize)
+
+    def _matrix(self, kind: int, side: Side, shape: tuple[int, int], count: int, step: int) -> int:
+        """A layout in columns; ``shape`` is what the product sees of it."""
+        lt = self._lt
+        rows, columns = shape[::-1] if side.transposed else shape
+        layout = self._keep(
+            lt.matrix_layout_destroy, lt.matrix_layout_create(kind, rows, columns, side.leading)
+        )
+        if count > 1:
+            for attribute, box in (
+                (_BATCH, np.array([count], np.int32)),
+                (_BATCH_STEP, np.array([step], np.int64)),
+            ):
+                lt.matrix_layout_set_attribute(layout, attribute, box.ctypes.data, box.itemsize)
+        return layout
+
+    def point(self, bias: int) -> None:
+        """Say where the bias lies."""
+        self._bias[0] = bias
+        self._lt.matmul_desc_set_attribute(self.operation, _BIAS, self._bias_at, 8)
+
+    def __del__(self) -> None:
+        for destroy, number in self._made:
+            destroy(number)
+
+
+def _algorithms(library: Library, at: _Descriptors, how: Arithmetic, low: int) -> Any:
+    """What the library proposes for addresses that are multiples of ``low``, best first."""
+    lt = library.module
+    preference = lt.matmul_preference_create()
+    sums = _ANY_SUMS if how.rounds else _EXACT_SUMS
+    boxes = [
+        (_MOST_WORKSPACE, np.array([_WORKSPACE], np.uint64)),
+        (_REDUCTION, np.array([sums], np.uint32)),
+        *((attribute, np.array([low], np.uint32)) for attribute in _ALIGNMENTS),
+    ]
+    found = np.zeros(_CANDIDATES, lt.matmul_heuristic_result_dtype)
+    count = np.zeros(1, np.int32)
+    try:
+        for attribute, box in boxes:
+            lt.matmul_preference_set_attribute(preference, attribute, box.ctypes.data, box.itemsize)
+        lt.matmul_algo_get_heuristic(
+            library.handle, at.operation, at.y, at.x, at.out, at.out,
+            preference, _CANDIDATES, found.ctypes.data, count.ctypes.data,
+        )  # fmt: skip
+    finally:
+        lt.matmul_preference_destroy(preference)
+    return found[: int(count[0])]
+
+
+class _Product:
+    """One call of the library, with the algorithms that were found so far by alignment."""
+
+    def __init__(
+        self, library: Library, how: Arithmetic, shape: Geometry, call: Call, bias: bool, adds: bool
+    ) -> None:
+        self.library, self.how, self.shape, self.call = library, how, shape, call
+        self.bias, self.adds = bias, adds
+        self.stock = [self._descriptors()]
+        self.algorithms: dict[int, int] = {}
+        self._kept: list[Any] = []
+
+    def _descriptors(self) -> _Descriptors:
+        lt, ends = self.library.module, (self.bias, self.adds)
+        return _Descriptors(lt, self.how, self.shape, self.call, *ends)
+
+    def __call__(self, x: int, y: int, out: int, bias: int = 0) -> None:
+        """Queue it with these addresses."""
+        # A descriptor holds the address of the bias: one thread at a time uses it.
+        try:
+            at = self.stock.pop()
+        except IndexError:
+            at = self._descriptors()
+        if bias:
+            at.point(bias)
+        joint = (x | y | out | bias) & 255
+        algorithm = self.algorithms.get(joint)
+        if algorithm is None:
+            algorithm = self.algorithms[joint] = self._choose(at, joint, (x, y, out))
+        self._queue(at, algorithm, x, y, out)
+        self.stock.append(at)
+
+    def _queue(self, at: _Descriptors, algorithm: int, x: int, y: int, out: int) -> None:
+        library = self.library
+        stream = library.client.now.stream
+        library.module.matmul(
+            library.handle, at.operation, at.one, y, at.y, x, at.x, at.beta, out, at.out,
+            out, at.out, algorithm, library.workspace(stream), _WORKSPACE, stream,
+        )  # fmt: skip
+
+    def _choose(self, at: _Descriptors, joint: int, places: tuple[int, int, int]) -> int:
+        """The address of the algorithm for these addresses, which stays alive with this call."""
+        low = joint & -joint if joint else 256
+        found = _algorithms(self.library, at, self.how, low)
+        if not len(found):
+            what = "cuBLASLt has no algorithm for these dtypes and this alignment"
+            raise StrategyError("matmul", what, f"{self.how} at multiples of {low} bytes")
+        codes = np.ascontiguousarray(found["algo"]["data_"])
+        self._kept.append(codes)
+        addresses = [codes.ctypes.data + i * codes.strides[0] for i in range(len(codes))]
+        # A product that adds to its result cannot be tried twice.
+        if self.adds:
+            return addresses[0]
+        key = repr((*self.how, *self.shape, self.call.count, low, self.bias))
+        trials = [functools.partial(self._queue, at, a, *places) for a in addresses]
+        best = tune.best(self.library.client, f"cublaslt-{self.library.version}", key, trials)
+        return addresses[best]
+
+
+def product(
+    client: Any, how: Arithmetic, shape: Geometry, bias: bool = False, adds: bool = False
+) -> Callable[..., None]:
+    """The function that queues ``out = x @ y`` at the addresses (x, y, out[, bias]).
+
+    ``bias`` adds a row to every row; ``adds`` keeps what ``out`` holds and adds to it.
+    """
+    found = library(client)
+    assert found is not None
+    calls = [_Product(found, how, shape, call, bias, adds) for call in shape.calls]
+    if len(calls) == 1:
+        return calls[0]
+    operand, result = (np.dtype(_WIDTH[name]).itemsize for name in (how.operand, how.result))
+    starts = [(c.x * operand, c.y * operand, c.out * result) for c in shape.calls]
+
+    def run(x: int, y: int, out: int, *rest: int) -> None:
+        for call, (dx, dy, do) in zip(calls, starts, strict=True):
+            call(x + dx, y + dy, out + do, *rest)
+
+    return run
+
+
+_WIDTH = {"bfloat16": "float16", **{name: name for name in KINDS if name != "bfloat16"}}
