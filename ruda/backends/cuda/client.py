@@ -11,6 +11,7 @@ import numpy as np
 
 from ruda.backends.cuda.faults import Faults
 from ruda.backends.cuda.guards import Guards
+from ruda.backends.cuda.inplace import InPlace
 from ruda.backends.cuda.kernels import KERNELS, LACKS
 from ruda.backends.cuda.memory import Handle, ViewHandle, allocate
 from ruda.backends.cuda.order import Order, touch
@@ -48,7 +49,7 @@ class _Now(threading.local):
         self.stream = stream
 
 
-class CudaClient(Traffic, Steps):
+class CudaClient(Traffic, Steps, InPlace):
     """One GPU. Work is queued in the calling thread's stream, which is the main one at first."""
 
     precisions: Mapping[str, tuple[Any, ...]] = {
@@ -266,7 +267,7 @@ class CudaClient(Traffic, Steps):
 
     def write(self, spec: Spec, handle: Any, value_spec: Spec, value: Any) -> None:
         """Overwrite what ``spec`` shows of ``handle`` with ``value``, broadcast."""
-        if not value_spec.weak and self._overlaps(spec, handle, value_spec, value):
+        if not value_spec.weak and self.overlaps(spec, handle, value_spec, value):
             value, value_spec = self._copied(value_spec, value)
         if self.guarded:
             touch(self.order, () if value_spec.weak else (value,), (handle,))
@@ -277,7 +278,7 @@ class CudaClient(Traffic, Steps):
         """A function that writes a handle of ``value``, broadcast, to an address as ``spec``."""
         return maps.bind_into(self, spec, "copy", "x", ("x",), (value,), (spec.dtype,))
 
-    def _overlaps(self, spec: Spec, handle: Any, other_spec: Spec, other: Any) -> bool:
+    def overlaps(self, spec: Spec, handle: Any, other_spec: Spec, other: Any) -> bool:
         """Whether two pieces of one allocation may touch, unless they are the same in order."""
         if (handle.root or handle) is not (other.root or other):
             return False
@@ -300,11 +301,6 @@ class CudaClient(Traffic, Steps):
     def update(self, plan: Any, handles: Sequence[Any]) -> None:
         """Run ``plan`` and put the result where its first operand is."""
         self.write(plan.specs[0], handles[0], plan.out, plan.run(*handles))
-
-    def update_all(self, plan: Any, handles: Sequence[Any], targets: Sequence[Any]) -> None:
-        """Run ``plan`` and put its outputs where ``targets`` are."""
-        for target, spec, result in zip(targets, plan.out, plan.run(*handles), strict=True):
-            self.write(target.spec, target, spec, result)
 
     def base(self, handle: Any) -> Spec:
         """The spec of all the memory of a base handle."""

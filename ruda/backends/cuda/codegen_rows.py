@@ -173,10 +173,9 @@ def source(kernel: Rows) -> str:
 
 
 def _bounds(kernel: Rows) -> str:
-    """Sums and the next row take registers: a block of 512 threads may have 128 each."""
+    """Sums and the next row take registers: a thread may have 128 of them."""
     if kernel.program.sums and kernel.mode == "held":
-        wide = kernel.per * kernel.vec > 8 or kernel.compute.itemsize > 4
-        return f"{kernel.threads}, {max(1, (512 if wide else 1024) // kernel.threads)}"
+        return f"{kernel.threads}, {max(1, 512 // kernel.threads)}"
     return f"{kernel.threads}"
 
 

@@ -18,6 +18,7 @@ from ruda.backends.cuda.prim import (
     cross_entropy,
     dropout,
     formulas,
+    fused,
     gather,
     norms,
     pool,
@@ -30,6 +31,7 @@ from ruda.backends.cuda.prim import (
     select,
     softmax,
     sort,
+    updates,
     windows,
 )
 
@@ -44,6 +46,7 @@ MODULES = (
     cross_entropy,
     dropout,
     formulas,
+    fused,
     gather,
     gemm,
     norms,
@@ -57,6 +60,7 @@ MODULES = (
     select,
     softmax,
     sort,
+    updates,
     windows,
 )
 KERNELS: Mapping[str, Bind] = {name: bind for m in MODULES for name, bind in m.KERNELS.items()}

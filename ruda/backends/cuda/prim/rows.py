@@ -140,16 +140,21 @@ def _power(n: int) -> int:
     return 1 << max(0, n - 1).bit_length()
 
 
+def _size(work: Work) -> int:
+    """Registers of a value."""
+    return work.compute.itemsize // 4
+
+
 def _held(work: Work, program: Program, vec: int) -> _Shape | None:
     """Threads and packs to keep a row in registers, or None for one that is too long."""
     packs = -(-work.length // vec)
     count = sum(s.role == "rows" for s in work.inputs)
-    most, widest = max(1, (4 if vec > 1 else 16) // count), 1024
+    # What a thread keeps fits into its registers: 128 for sums, which read one row ahead, else 64.
+    most = max(1, (4 if vec > 1 else 16) // (count * _size(work)))
+    widest = 1024 // _size(work)
     if program.sums:
         widest = 512
-        most = max(1, (8 if work.length <= 8 * widest else 16) // vec)
-        if work.compute.itemsize > 4:
-            most = max(1, 8 // vec)
+        most = max(1, (16 // vec if vec > 1 else 4) // _size(work) ** 2)
     lanes = min(32, _power(packs))
     if packs > lanes * most:
         lanes = max(64, _power(-(-packs // most)))
@@ -160,10 +165,10 @@ def _held(work: Work, program: Program, vec: int) -> _Shape | None:
 def _streamed(work: Work, program: Program, vec: int) -> _Shape:
     packs = -(-work.length // vec)
     count = sum(s.role == "rows" for s in work.inputs)
-    per = max(1, 4 // count)
+    per = max(1, 4 // (count * _size(work)))
     lanes = min(32, _power(packs))
     if packs > lanes * per:
-        most = 1024 if len(program.passes) > 1 else 512
+        most = (1024 if len(program.passes) > 1 else 512) // _size(work)
         lanes = min(most, max(64, _power(-(-packs // (2 * per)))))
     return _Shape("stream", lanes, per)
 
@@ -230,8 +235,7 @@ class Kernel:
         work, here = self.work, self.work.client.driver.multiprocessors
         blocks = -(-work.rows // kernel.groups)
         if kernel.program.sums and kernel.mode == "held":
-            wide = kernel.per * kernel.vec > 8 or kernel.compute.itemsize > 4
-            return int(min(blocks, here * max(1, (512 if wide else 1024) // kernel.threads)))
+            return int(min(blocks, here * (8 if kernel.threads <= 128 else 512 // kernel.threads)))
         if kernel.mode == "stream" and len(kernel.program.passes) > 1:
             nbytes = sum(s.dtype.itemsize for s in work.inputs if s.role == "rows") * work.length
             return int(min(blocks, here * max(1, min(2, _CACHED // (nbytes * here)))))

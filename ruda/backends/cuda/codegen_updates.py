@@ -1,0 +1,223 @@
+"""CUDA C of optimizer steps: one formula for a tensor, or for all tensors of a group in one launch.
+
+``once`` makes constants from scalars in double, one thread a block; ``move`` is done to each
+element: ``p`` and the state are changed in place, ``g`` is the gradient to go down by. Constants
+are rounded to the type of the arithmetic, as the rows do it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ruda.backends.cuda.types import code_of, computed, stored
+from ruda.core.dtypes import DType
+
+THREADS = 256
+# Elements that a block has at least: what it computes once is nothing beside them.
+CHUNK = 1 << 15
+
+
+@dataclass(frozen=True)
+class Formula:
+    """An optimizer step in C; ``settings`` are the row's scalars after the learning rate."""
+
+    state: tuple[str, ...]
+    settings: tuple[str, ...]
+    constants: tuple[tuple[str, str], ...]
+    move: str
+    once: str = ""
+    counted: bool = True
+
+
+@dataclass(frozen=True)
+class Update:
+    """A class of kernels: ``scalars`` are lr, settings and weight decay, with the dtype in memory.
+
+    None for one by value; ``decay`` is "none", "coupled" (in the gradient) or "decoupled".
+    """
+
+    op: str
+    formula: Formula
+    own: DType
+    grad: DType
+    step: DType | None
+    scalars: tuple[tuple[str, DType | None], ...]
+    decay: str
+    flags: tuple[bool, ...]
+    maximize: bool
+
+    @property
+    def name(self) -> str:
+        """The name of the kernels, which end in one and many."""
+        forms = "".join("v" if dtype is None else code_of(dtype) for _, dtype in self.scalars)
+        flags = "".join(str(int(flag)) for flag in (*self.flags, self.maximize))
+        kinds = f"{code_of(self.own)}_{code_of(self.grad)}"
+        count = "" if self.step is None else "_" + code_of(self.step)
+        return f"{self.op}_{kinds}{count}_{forms}_{self.decay}_{flags}"
+
+    @property
+    def tensors(self) -> int:
+        """The parameter and its state."""
+        return 1 + len(self.formula.state)
+
+    @property
+    def words(self) -> int:
+        """Eight-byte words that a tensor takes in a table."""
+        return 2 * self.tensors + 2 * (self.step is not None) + len(self.scalars) + 1
+
+
+_TEXT = """#include "ruda/rows.cuh"
+
+typedef {compute} T;
+typedef {own} P;
+typedef {grad} G;
+static const int VEC = {vec}, WORDS = {words};
+struct Words {{ u64 at[WORDS]; }};
+
+// The words of a tensor: where parameter and state are, where they go, {step_word}the scalars, and
+// the number of elements. Results may lie where operands are. A block has a part of one tensor.
+__device__ __forceinline__ void step_of(const u64* word, const G* grad, i64 from, i64 end) {{
+    __shared__ T once[{constants}];
+    if (threadIdx.x == 0) {{
+{scalars}
+{once}
+    }}
+    __syncthreads();
+{unpacked}
+{pointers}
+    const bool aligned = (({joined} | (u64)grad) & 15) == 0;
+    const i64 packed_end = aligned ? from + (end - from) / VEC * VEC : from;
+    for (i64 i = from + threadIdx.x * VEC; i < packed_end; i += {threads} * VEC) {{
+        T g_[VEC];
+        widened(g_, fetch<VEC>(grad + i));
+{loads}
+        EACH {{
+            T g = g_[k];
+{elements}
+{move}
+{back}
+        }}
+{stores}
+    }}
+    for (i64 i = packed_end + threadIdx.x; i < end; i += {threads}) {{
+        T g = to<T>(grad[i]);
+{single_loads}
+{move}
+{single_stores}
+    }}
+}}
+
+extern "C" __global__ void __launch_bounds__({threads})
+{name}_one(const Words words, const G* grad) {{
+    const i64 n = (i64)words.at[WORDS - 1];
+    for (i64 from = (i64)blockIdx.x * {chunk}; from < n; from += (i64)gridDim.x * {chunk}) {{
+        step_of(words.at, grad, from, from + {chunk} < n ? from + {chunk} : n);
+        __syncthreads();
+    }}
+}}
+
+// table: [tensors, WORDS]; grads: their addresses; chunks: which tensor, and which part of it.
+extern "C" __global__ void __launch_bounds__({threads})
+{name}_many(const u64* table, const u64* grads, const u32* chunks) {{
+    const u32 tensor = chunks[2 * blockIdx.x], part = chunks[2 * blockIdx.x + 1];
+    const u64* word = table + (u64)tensor * WORDS;
+    const i64 n = (i64)word[WORDS - 1], from = (i64)part * {chunk};
+    step_of(word, (const G*)grads[tensor], from, from + {chunk} < n ? from + {chunk} : n);
+}}
+{count}
+"""
+
+_COUNT = """
+// Steps are counted when all blocks have read them.
+extern "C" __global__ void __launch_bounds__({threads})
+{name}_count(const u64* table, u64 tensors) {{
+    const u64 i = (u64)blockIdx.x * {threads} + threadIdx.x;
+    if (i >= tensors) return;
+    const u64* word = table + i * WORDS;
+    *({step}*)word[{to}] = *(const {step}*)word[{at}] + 1;
+}}
+"""
+
+
+def source(kernel: Update) -> str:
+    """The CUDA C of all kernels of a class."""
+    names, compute = ("p", *kernel.formula.state), computed(kernel.own)
+    own, count = stored(kernel.own), kernel.tensors
+    at = count * 2
+    step = ""
+    if kernel.step is not None:
+        step = _COUNT.format(
+            name=kernel.name, threads=THREADS, step=stored(kernel.step), at=at, to=at + 1
+        )
+    each = enumerate(names)
+    pointers = [f"    const P* {n}_from = (const P*)word[{j}];" for j, n in enumerate(names)]
+    pointers += [f"    P* {n}_to = (P*)word[{count + j}];" for j, n in enumerate(names)]
+    constants = _constants(kernel)
+    return _TEXT.format(
+        compute=compute,
+        own=own,
+        grad=stored(kernel.grad),
+        vec=16 // max(kernel.own.itemsize, kernel.grad.itemsize),
+        words=kernel.words,
+        step_word="the counts of steps, " * (kernel.step is not None),
+        constants=max(1, len(constants)),
+        scalars=_scalars(kernel),
+        once="\n".join(
+            f"        once[{j}] = T({value});" for j, (_, value) in enumerate(constants)
+        ),
+        unpacked="\n".join(f"    const T {n} = once[{j}];" for j, (n, _) in enumerate(constants)),
+        pointers="\n".join(pointers),
+        joined=" | ".join(f"word[{j}]" for j in range(2 * count)),
+        threads=THREADS,
+        chunk=CHUNK,
+        loads="\n".join(
+            f"        T {n}_[VEC]; widened({n}_, fetch<VEC>({n}_from + i));" for n in names
+        ),
+        elements="\n".join(f"            T {n} = {n}_[k];" for n in names),
+        move=_move(kernel),
+        back="\n".join(f"            {n}_[k] = {n};" for _, n in each),
+        stores="\n".join(f"        put({n}_to + i, {n}_);" for n in names),
+        single_loads="\n".join(f"        T {n} = to<T>({n}_from[i]);" for n in names),
+        single_stores="\n".join(f"        {n}_to[i] = to<P>({n});" for n in names),
+        name=kernel.name,
+        count=step,
+    )
+
+
+def _scalars(kernel: Update) -> str:
+    """The scalars as doubles, by value or from memory, and the number of the step from 1."""
+    lines = []
+    at = 2 * kernel.tensors
+    if kernel.step is not None:
+        lines.append(
+            f"        const double t = to<double>(*(const {stored(kernel.step)}*)word[{at}]) + 1.0;"
+        )
+        at += 2
+    for j, (name, dtype) in enumerate(kernel.scalars):
+        value = (
+            f"__longlong_as_double((i64)word[{at + j}])"
+            if dtype is None
+            else f"to<double>(*(const {stored(dtype)}*)word[{at + j}])"
+        )
+        lines.append(f"        const double {name} = {value};")
+    if kernel.formula.once:
+        lines += [f"        {line}" for line in kernel.formula.once.splitlines()]
+    return "\n".join(lines)
+
+
+def _constants(kernel: Update) -> tuple[tuple[str, str], ...]:
+    constants = kernel.formula.constants
+    if kernel.decay == "coupled":
+        return (*constants, ("decay_", "weight_decay"))
+    if kernel.decay == "decoupled":
+        return (*constants, ("shrink_", "1.0 - lr * weight_decay"))
+    return constants
+
+
+def _move(kernel: Update) -> str:
+    """What happens to one element, weight decay included."""
+    lines = ["g = -g;"] * kernel.maximize
+    lines += ["g += p * decay_;"] * (kernel.decay == "coupled")
+    lines += ["p *= shrink_;"] * (kernel.decay == "decoupled")
+    lines += kernel.formula.move.splitlines()
+    return "\n".join(f"            {line}" for line in lines)

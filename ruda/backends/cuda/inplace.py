@@ -1,0 +1,73 @@
+"""Rows whose outputs overwrite tensors: kernels that write there, one launch for many tensors."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ruda.backends.cuda.order import Order, touch
+from ruda.backends.cuda.prim import updates
+from ruda.core.spec import Spec
+
+Into = Callable[[Sequence[Any], Sequence[Any]], None]
+
+
+class InPlace:
+    """What ``CudaClient`` does to run plans into memory that is there."""
+
+    order: Order
+    guarded: bool
+    blocking: bool
+    synchronize: Callable[[], None]
+    write: Callable[..., None]
+    overlaps: Callable[[Spec, Any, Spec, Any], bool]
+
+    def update_all(self, plan: Any, handles: Sequence[Any], targets: Sequence[Any]) -> None:
+        """Run ``plan`` and put its outputs where ``targets`` are: at once, where a kernel can."""
+        into = self.into(plan)
+        if into is None or self._shifted(plan, handles, targets):
+            for target, spec, result in zip(targets, plan.out, plan.run(*handles), strict=True):
+                self.write(target.spec, target, spec, result)
+            return
+        self._mark([plan], [handles], [targets])
+        into(handles, targets)
+        if self.blocking:
+            self.synchronize()
+
+    @functools.lru_cache(maxsize=4096)  # noqa: B019  (a client lives as long as the process)
+    def into(self, plan: Any) -> Into | None:
+        """The function that runs ``plan`` into memory that is there, or None."""
+        fits = plan.op.name in updates.KERNELS and updates.supported(plan)
+        return updates.bind_into(self, plan) if fits else None
+
+    def _shifted(self, plan: Any, handles: Sequence[Any], targets: Sequence[Any]) -> bool:
+        """Whether a target lies over other elements of an operand than those in its own place."""
+        pairs = [(s, h) for s, h in zip(plan.specs, handles, strict=True) if not s.weak]
+        return any(
+            h is not target and self.overlaps(out, target, spec, h)
+            for target, out in zip(targets, plan.out, strict=True)
+            for spec, h in pairs
+        )
+
+    def bind_many(self, plans: Sequence[Any]) -> Callable[..., None] | None:
+        """The launches of all ``plans``, which are of one row, or None where there are none."""
+        many = updates.bind_many(self, plans)
+        if many is None:
+            return None
+
+        def run(handles: Sequence[Any], targets: Sequence[Any]) -> None:
+            self._mark(plans, handles, targets)
+            many(handles, targets)
+            if self.blocking:
+                self.synchronize()
+
+        return run
+
+    def _mark(self, plans: Any, handles: Sequence[Any], targets: Sequence[Any]) -> None:
+        """Keep streams in order, where there are several."""
+        if not self.guarded:
+            return
+        for plan, operands, written in zip(plans, handles, targets, strict=True):
+            pairs = zip(plan.specs, operands, strict=True)
+            touch(self.order, [h for s, h in pairs if not s.weak], written)

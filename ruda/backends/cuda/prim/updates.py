@@ -1,0 +1,223 @@
+"""Optimizer steps: in place, and all tensors of a group in one launch."""
+
+from __future__ import annotations
+
+import functools
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ruda.backends.cuda.codegen_updates import CHUNK, THREADS, Update, source
+from ruda.backends.cuda.launch import Launcher
+from ruda.backends.cuda.memory import allocate
+from ruda.backends.cuda.prim import map as maps
+from ruda.backends.cuda.prim.update_formulas import formula_of
+from ruda.core.dtypes import FLOAT, uint8
+from ruda.core.spec import Spec, is_absent, spec_of
+
+_BLOCKS_PER_MULTIPROCESSOR = 8
+
+
+class Class:
+    """What the plans of one class have in common: where their operands are, and the kernels."""
+
+    def __init__(self, plan: Any) -> None:
+        args, specs = plan.op.args, plan.specs
+        flags = dict(zip(plan.op.attrs, plan.attrs, strict=True))
+        formula = formula_of(plan.op.name, flags, not is_absent(specs[-1]))
+        self.first = args.index("step" if formula.counted else "lr")
+        self.held = (0, *range(2, self.first))
+        self.step = self.first if formula.counted else None
+        rest = range(self.first + formula.counted, len(args))
+        self.scalars = tuple(i for i in rest if not is_absent(specs[i]))
+        decay = "none"
+        if len(args) - 1 in self.scalars and not formula.takes_decay:
+            decay = (
+                "decoupled" if flags.get("decoupled", plan.op.name == "lion_step") else "coupled"
+            )
+        self.update = Update(
+            plan.op.name,
+            formula.formula,
+            specs[0].dtype,
+            specs[1].dtype,
+            None if self.step is None else specs[self.step].dtype,
+            tuple((args[i], None if specs[i].weak else specs[i].dtype) for i in self.scalars),
+            decay,
+            tuple(v for k, v in flags.items() if k != "maximize"),
+            bool(flags["maximize"]),
+        )
+        self.values = tuple((i, specs[i].weak) for i in self.scalars)
+
+    def words(self, handles: Sequence[Any], outs: Sequence[Any], n: int) -> list[int]:
+        """The words of one tensor; ``outs`` are handles of parameter, state and step."""
+        out = [handles[i].address for i in self.held]
+        out += [outs[j].address for j in range(len(self.held))]
+        if self.step is not None:
+            out += [handles[self.step].address, outs[-1].address]
+        for i, weak in self.values:
+            out.append(_bits(handles[i]) if weak else handles[i].address)
+        out.append(n)
+        return out
+
+
+def _bits(value: Any) -> int:
+    return int.from_bytes(struct.pack("<d", value), "little")
+
+
+def supported(plan: Any) -> bool:
+    """Whether a kernel makes this step: real dtypes of 16 bits and more."""
+    specs = plan.specs
+    return specs[0].dtype in FLOAT and specs[1].dtype in FLOAT
+
+
+def bind(client: Any, plan: Any) -> Callable[..., Any] | None:
+    """The step into fresh memory."""
+    if not supported(plan):
+        return None
+    step = bind_into(client, plan)
+
+    def run(*handles: Any) -> Any:
+        outs = tuple([allocate(client.pool, spec) for spec in plan.out])
+        step(handles, outs)
+        return outs
+
+    return run
+
+
+def bind_into(client: Any, plan: Any) -> Callable[[Sequence[Any], Sequence[Any]], None]:
+    """The step from operands to targets, which may be the operands themselves."""
+    made = Class(plan)
+    n = plan.specs[0].size
+    dense = [_dense(client, plan.specs[i]) for i in range(made.first)]
+    packs = [(i, pack) for i, pack in enumerate(dense) if pack is not None]
+    blocks = min(-(-n // CHUNK), client.driver.multiprocessors * _BLOCKS_PER_MULTIPROCESSOR)
+
+    # Not before it is called: a plan that is one of many is never launched alone.
+    @functools.cache
+    def launchers() -> tuple[Any, Any]:
+        update, count = made.update, None
+        name, widths = f"{update.name}_one", (update.words, 1)
+        launch = Launcher(client, source(update), name, blocks, THREADS, widths) if n else None
+        if made.step is not None:
+            spec, out = plan.specs[made.step], plan.out[-1]
+            count = maps.bind_into(client, out, "count", "x + T(1)", ("x",), (spec,), (spec.dtype,))
+        return launch, count
+
+    def step(handles: Sequence[Any], outs: Sequence[Any]) -> None:
+        if packs:
+            handles = list(handles)
+            for i, pack in packs:
+                handles[i] = pack(handles[i])
+        launch, count = launchers()
+        if launch is not None:
+            launch(*made.words(handles, outs, n), handles[1].address)
+        if count is not None:
+            count(outs[-1].address, handles[made.step])
+
+    return step
+
+
+def _dense(client: Any, spec: Spec) -> Callable[[Any], Any] | None:
+    """What copies an operand that is not dense; None for one that is."""
+    if spec.contiguous:
+        return None
+    dense = spec_of(client, spec.shape, spec.dtype)
+    write = client.writer(dense, spec)
+
+    def pack(handle: Any) -> Any:
+        out = allocate(client.pool, dense)
+        write(out.address, handle)
+        return out
+
+    return pack
+
+
+class Many:
+    """The steps of many tensors of one class: a table of them on the device, kept between runs."""
+
+    def __init__(self, client: Any, plans: Sequence[Any]) -> None:
+        self.client, self.made = client, Class(plans[0])
+        self.sizes = [plan.specs[0].size for plan in plans]
+        update = self.made.update
+        parts = [(i, part) for i, n in enumerate(self.sizes) for part in range(-(-n // CHUNK))]
+        self.chunks = _sent(client, np.array(parts, np.uint32))
+        self.table = np.zeros((len(plans), update.words), np.uint64)
+        self.grads = np.zeros(len(plans), np.uint64)
+        self.on_device = [_room(client, array.nbytes) for array in (self.table, self.grads)]
+        self.known: list[Any] = [None] * len(plans)
+        text, name = source(update), update.name
+        self.launch = None
+        if parts:
+            self.launch = Launcher(client, text, f"{name}_many", len(parts), THREADS, (1, 1, 1))
+        self.count = None
+        if update.step is not None:
+            blocks, fixed = -(-len(plans) // THREADS), [struct.pack("<Q", len(plans))]
+            self.count = Launcher(client, text, f"{name}_count", blocks, THREADS, (1,), fixed)
+
+    def __call__(self, handles: Sequence[Any], targets: Sequence[Any]) -> None:
+        """Queue the steps; what has not changed since the last run stays on the device."""
+        changed, known = False, self.known
+        for i, operands in enumerate(handles):
+            # Handles are what they were as long as they are the same objects, but for the gradient.
+            now = (*operands[:1], *operands[2:], *targets[i])
+            if known[i] != now:
+                known[i], changed = now, True
+                self.table[i] = self.made.words(operands, targets[i], self.sizes[i])
+        grads = np.array([operands[1].address for operands in handles], np.uint64)
+        table, where = (room.address for room in self.on_device)
+        if changed:
+            _send(self.client, table, self.table)
+        if not np.array_equal(grads, self.grads):
+            self.grads = grads
+            _send(self.client, where, grads)
+        if self.launch is not None:
+            self.launch(table, where, self.chunks.address)
+        if self.count is not None:
+            self.count(table)
+
+
+def _room(client: Any, nbytes: int) -> Any:
+    return allocate(client.pool, spec_of(client, (max(nbytes, 1),), uint8))
+
+
+def _send(client: Any, address: int, array: Any) -> None:
+    """Queue a copy; a graph that is being captured makes the same one at each replay."""
+    capture, stream = client.order.capture, client.now.stream
+    if capture is None:
+        client.staging.send(address, array, stream)
+    else:
+        capture.slots.append(client.staging.send_for_good(address, array, stream))
+
+
+def _sent(client: Any, array: Any) -> Any:
+    room = _room(client, array.nbytes)
+    if array.nbytes:
+        _send(client, room.address, array)
+    return room
+
+
+def bind_many(client: Any, plans: Sequence[Any]) -> Callable[..., None] | None:
+    """The steps of all plans, one launch for each class; None where some tensor is not dense."""
+    if plans[0].op.name not in KERNELS or not all(map(supported, plans)):
+        return None
+    if not all(s.contiguous for plan in plans for s in plan.specs[: Class(plan).first]):
+        return None
+    classes: dict[Update, list[int]] = {}
+    for i, plan in enumerate(plans):
+        classes.setdefault(Class(plan).update, []).append(i)
+    groups = [(Many(client, [plans[i] for i in places]), places) for places in classes.values()]
+
+    def run(handles: Sequence[Any], targets: Sequence[Any]) -> None:
+        if len(groups) == 1:
+            groups[0][0](handles, targets)
+            return
+        for many, places in groups:
+            many([handles[i] for i in places], [targets[i] for i in places])
+
+    return run
+
+
+_ROWS = "sgd momentum adamw adan lion rmsprop adagrad adadelta amsgrad nadam radam"
+KERNELS = {f"{name}_step": bind for name in _ROWS.split()}
