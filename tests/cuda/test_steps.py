@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 import ruda
+from ruda import optim
 
 
 def on(array: Any) -> ruda.Tensor:
@@ -62,3 +63,26 @@ def test_state_that_moved_is_captured_again(deferred: Any) -> None:
     for _ in range(3):
         np.testing.assert_array_equal(outer().numpy(), (values(4) + 1) * 2)
         inner(on(values(4, seed=1)))
+
+
+def test_an_optimizer_overwrites_its_state_where_it_lies(deferred: Any) -> None:
+    def train(where: str, compiled: bool) -> Any:
+        w = ruda.asarray(values(4, 5), device=where).requires_grad_()
+        b = ruda.asarray(values(5, seed=1), device=where).requires_grad_()
+        opt = optim.AdamW([w, b], lr=1e-2)
+
+        def step(x: Any) -> Any:
+            loss = ((x * w).sum(axis=0) * b).sum()
+            loss.backward()
+            opt.step()
+            opt.zero_grad()
+            return loss
+
+        run = ruda.compile(step) if compiled else step
+        losses = [run(ruda.asarray(values(4, 5, seed=i), device=where)).item() for i in range(6)]
+        return [*losses, w.detach().numpy(), b.detach().numpy()], run
+
+    found, step = train("cuda:0", True)
+    assert "replayed as one graph" in step.explain(), step.explain()
+    for got, want in zip(found, train("cpu", False)[0], strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
