@@ -92,28 +92,56 @@ def tokens(size: dict[str, int], batch: int) -> tuple[Any, Any]:
     return codes[:, :-1].copy(), codes[:, 1:].copy()
 
 
-def compare(row: str, case: str, size: dict[str, int], batch: int, half: bool, goal: float) -> Line:
-    """Both libraries' eager steps; the losses of the first ten steps must agree."""
-    steps = {"ruda": ruda_step(size, batch, half), "TE": torch_step(size, batch, half, "eager")}
+def compare(
+    row: str,
+    case: str,
+    sizes: tuple[dict[str, int], int, bool],
+    steps: dict[str, Callable[[], Any]],
+    goal: float,
+) -> Line:
+    """One line; the losses of the first ten steps must agree."""
+    size, batch, half = sizes
     losses = {name: [float(step().item()) for _ in range(10)] for name, step in steps.items()}
     apart = max(abs(a - b) / abs(b) for a, b in zip(*losses.values(), strict=True))
     assert apart < (2e-2 if half else 1e-3), losses
     times = alternate(steps, rounds=15, warmup=3)
-    rate = batch * size["context"] / times["ruda"].median
+    rate = round(batch * size["context"] / times["ruda"].median)
     gc.collect()
-    return result(
-        row, case, times, goal=goal, strategy="eager", tokens_per_second=round(rate), apart=apart
-    )
+    facts = {"tokens_per_second": rate, "apart": apart}
+    return result(row, f"{case}, B{batch} S{size['context']}", times, goal=goal, **facts)
+
+
+def eager(row: str, size: dict[str, int], batch: int, half: bool, goal: float) -> Line:
+    """Eager steps of both libraries."""
+    steps = {
+        "ruda": ruda_step(size, batch, half),
+        "TE": torch_step(size, batch, half, "eager"),
+    }
+    return compare(row, "eager", (size, batch, half), steps, goal)
+
+
+def compiled(
+    row: str, size: dict[str, int], batch: int, half: bool, mode: str, goal: float
+) -> Line:
+    """A compiled step against a forward compiled by torch.compile in `mode`."""
+    import ruda
+
+    own = ruda.compile(ruda_step(size, batch, half))
+    steps = {"ruda": own, "TC": torch_step(size, batch, half, mode)}
+    line = compare(row, "compiled", (size, batch, half), steps, goal)
+    return {**line, "strategy": own.explain().splitlines()[2].split("replayed ")[-1]}
 
 
 @row("J3", "GPT-2 124M training step, autocast bfloat16")
 def gpt2() -> Iterator[Line]:
-    yield compare("J3", "eager, B16 S1024", GPT2, 16, True, 0.9)
+    yield eager("J3", GPT2, 16, True, 0.9)
+    yield compiled("J3", GPT2, 16, True, "default", 1.05)
 
 
 @row("J8", "training step of a GPT of 0.8 M parameters, batch 32, context 64")
 def small() -> Iterator[Line]:
-    yield compare("J8", "eager", SMALL, 32, False, 1.0)
+    yield eager("J8", SMALL, 32, False, 1.0)
+    yield compiled("J8", SMALL, 32, False, "reduce-overhead", 5.0)
 
 
 def ruda_resnet(batch: int) -> Callable[[], Any]:
