@@ -208,7 +208,7 @@ _add_view = row(
 )
 
 
-def _diagonal_geometry(
+def diagonal_geometry(
     shape: Shape, strides: Shape, offset: int, axis1: int, axis2: int
 ) -> tuple[int, Shape, Shape]:
     """How far the first element of a diagonal lies from the first of all, its shape and strides."""
@@ -225,7 +225,7 @@ def _diagonal_geometry(
 
 def _diagonal(x: Any, offset: int, axis1: int, axis2: int) -> Any:
     # np.diagonal is read-only; from the right corner on, the geometry needs no offset of its own.
-    _, shape, strides = _diagonal_geometry(x.shape, x.strides, offset, axis1, axis2)
+    _, shape, strides = diagonal_geometry(x.shape, x.strides, offset, axis1, axis2)
     corner = [slice(None)] * x.ndim
     if shape[-1]:
         corner[axis1 if offset < 0 else axis2] = slice(abs(offset), None)
@@ -239,7 +239,7 @@ def _put_diagonal(out: Any, g: Any, offset: int, axis1: int, axis2: int) -> None
 diagonal_view = view(
     "diagonal",
     "offset axis1 axis2",
-    lambda op, specs, *place: _diagonal_geometry(specs[0].shape, specs[0].strides, *place)[1:],
+    lambda op, specs, *place: diagonal_geometry(specs[0].shape, specs[0].strides, *place)[1:],
     _diagonal,
     (
         lambda g, x_spec, offset, axis1, axis2: diagonal_embedded(

@@ -299,8 +299,13 @@ class CudaClient(Traffic, Steps, InPlace):
         return out, dense
 
     def update(self, plan: Any, handles: Sequence[Any]) -> None:
-        """Run ``plan`` and put the result where its first operand is."""
-        self.write(plan.specs[0], handles[0], plan.out, plan.run(*handles))
+        """Run ``plan`` and put the result where its first operand is; in place if its kernels can."""
+        target, *others = handles
+        write, root = getattr(plan.run, "in_place", None), target.root or target
+        if write is None or any(h is root or getattr(h, "root", None) is root for h in others):
+            self.write(plan.specs[0], target, plan.out, plan.run(*handles))
+        else:
+            write(target.address, target.address, *others)
 
     def base(self, handle: Any) -> Spec:
         """The spec of all the memory of a base handle."""

@@ -20,7 +20,9 @@ from ruda.backends.cuda.prim import (
     formulas,
     fused,
     gather,
+    join,
     norms,
+    pad,
     pool,
     random,
     reduce,
@@ -31,8 +33,11 @@ from ruda.backends.cuda.prim import (
     select,
     softmax,
     sort,
+    triangle,
     updates,
+    views,
     windows,
+    writes,
 )
 
 Bind: TypeAlias = Callable[[Any, Any], Callable[..., Any] | None]
@@ -49,7 +54,9 @@ MODULES = (
     fused,
     gather,
     gemm,
+    join,
     norms,
+    pad,
     pool,
     random,
     reduce,
@@ -60,8 +67,11 @@ MODULES = (
     select,
     softmax,
     sort,
+    triangle,
     updates,
+    views,
     windows,
+    writes,
 )
 KERNELS: Mapping[str, Bind] = {name: bind for m in MODULES for name, bind in m.KERNELS.items()}
 # Of the operators with strategies, why one cannot run.

@@ -95,7 +95,7 @@ class _Launchers:
             INDEX=stored(index),
             RANK=rank,
             COUNT=count,
-            WRAPS=int(pointing.form.wraps),
+            WRAPS=str(pointing.form.wraps).lower(),
             **integers(self._wide),
         )
         sizes = (*self._sizes[:-1], self._sizes[-1] // each)

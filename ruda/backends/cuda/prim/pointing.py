@@ -119,7 +119,7 @@ def in_memory(client: Any, spec: Spec, dtype: DType | None = None) -> tuple[Spec
 
 
 def dense(client: Any, spec: Spec, shape: Shape, dtype: DType | None = None) -> tuple[Spec, Settle]:
-    """The row-major spec of ``shape``, and what makes a handle of it: a copy where one is needed."""
+    """The row-major spec of ``shape``, and what makes a handle of it: a copy if need be."""
     wanted = spec_of(client, shape, dtype or spec.dtype)
     if not spec.weak and spec.contiguous and spec.shape == shape and spec.dtype is wanted.dtype:
         return spec, lambda h: h

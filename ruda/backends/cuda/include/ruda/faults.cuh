@@ -8,7 +8,7 @@
 
 struct Faults { u64 record, claimed, site; };
 
-__device__ inline void report(const Faults& faults, i64 value, i64 offset, int which) {
+__device__ __noinline__ void report(const Faults& faults, i64 value, i64 offset, int which) {
     u32* claimed = reinterpret_cast<u32*>(faults.claimed);
     if (*(volatile u32*)claimed != 0u || atomicCAS(claimed, 0u, 1u) != 0u) return;
     volatile u64* record = reinterpret_cast<volatile u64*>(faults.record);

@@ -1,0 +1,146 @@
+"""An index out of range on a device: clamped, raised at the next synchronisation with its line."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ruda
+from ruda.core.errors import IndexRangeError
+from ruda.nn import functional
+
+pytest.importorskip("cuda.bindings.nvrtc")
+
+
+@pytest.fixture
+def x(device: str) -> ruda.Tensor:
+    """A matrix on the device."""
+    return ruda.asarray(np.arange(12.0).reshape(4, 3), dtype="float32", device=device)
+
+
+def here() -> int:
+    """The line that calls this."""
+    return sys._getframe(1).f_lineno
+
+
+def places(device: str, *values: Any) -> ruda.Tensor:
+    return ruda.asarray(np.array(values), device=device)
+
+
+def test_the_error_names_operator_value_place_and_line(device: str, x: ruda.Tensor) -> None:
+    index = places(device, [0, 1], [4, 2])
+    out, line = ruda.take(x, index, axis=0), here()
+    with pytest.raises(IndexRangeError) as caught:
+        out.numpy()
+    error = caught.value
+    assert isinstance(error, IndexError)
+    assert error.op == "take"
+    assert str(error) == (
+        f"take: index out of range, queued at {__file__}:{line}. "
+        "Got 4 at (1, 0) for axis 0 of size 4. Expected -4 to 3."
+    )
+
+
+def test_values_are_clamped_and_the_device_goes_on(device: str, x: ruda.Tensor) -> None:
+    out = ruda.take(x, places(device, 9, -9, 1), axis=0)
+    with pytest.raises(IndexRangeError, match="Got 9 at"):
+        x.client.synchronize()
+    np.testing.assert_array_equal(out.numpy(), x.numpy()[[3, 0, 1]])
+    assert float((x + 1).sum()) == 78.0
+
+
+def test_the_first_one_is_told_and_then_forgotten(device: str, x: ruda.Tensor) -> None:
+    ruda.take(x, places(device, 7), axis=0)
+    ruda.take(x, places(device, 8), axis=0)
+    with pytest.raises(IndexRangeError, match="Got 7"):
+        x.numpy()
+    x.numpy()
+    ruda.take(x, places(device, -5), axis=0)
+    with pytest.raises(IndexRangeError, match="Got -5"):
+        x.numpy()
+
+
+def test_each_operator_says_its_name(device: str, x: ruda.Tensor) -> None:
+    bad = places(device, 0, 5)
+    along = ruda.broadcast_to(bad[:, None], (2, 3))
+    calls = {
+        "index": lambda: x[bad],
+        "take_along_axis": lambda: ruda.take_along_axis(x, along, axis=0),
+        "gather": lambda: ruda.gather(x, along, axis=0),
+        "scatter": lambda: ruda.scatter(x, along, 1.0, axis=0, mode="add"),
+        "index_add": lambda: ruda.index_add(x, bad, x[:2]),
+        "index_put": lambda: ruda.index_put(x, bad, 0.0),
+        "embedding": lambda: functional.embedding(bad, x),
+    }
+    for name, call in calls.items():
+        call()
+        with pytest.raises(IndexRangeError, match=f"^{name}: index out of range.* 5 at") as caught:
+            x.numpy()
+        assert "test_faults.py:" in str(caught.value)
+
+
+def test_many_places_and_several_axes(device: str, x: ruda.Tensor) -> None:
+    many = np.tile([0, 1], 100)
+    many[120] = -7
+    index = ruda.asarray(many, device=device)
+    for write in (
+        lambda: ruda.index_add(x, index, ruda.ones((200, 3), device=device)),
+        lambda: ruda.index_put(x, index, ruda.ones((200, 3), device=device)),
+    ):
+        write()
+        with pytest.raises(IndexRangeError, match=r"Got -7 at \(120,\) for axis 0 of size 4"):
+            x.numpy()
+    ruda.index_put(x, (index * 0, index), 1.0)
+    with pytest.raises(IndexRangeError, match=r"Got -7 at \(120,\) for axis 1 of size 3"):
+        x.numpy()
+
+
+def test_the_place_is_found_through_strides(device: str, x: ruda.Tensor) -> None:
+    index = ruda.asarray(np.array([[0, 1, 2], [1, 6, 0]]), device=device)
+    for view, place in ((index.T, "(1, 1)"), (index[::-1], "(0, 1)"), (index[1:, 1:], "(0, 0)")):
+        x[view]
+        with pytest.raises(IndexRangeError) as caught:
+            x.numpy()
+        assert f"Got 6 at {place} " in str(caught.value)
+
+
+def test_unsigned_indices_and_tables(device: str, x: ruda.Tensor) -> None:
+    huge = ruda.asarray(np.array([2**64 - 1], np.uint64), device=device)
+    ruda.take(x, huge, axis=0)
+    with pytest.raises(IndexRangeError, match=f"Got {2**64 - 1} at"):
+        x.numpy()
+    functional.embedding(places(device, -1), x)
+    with pytest.raises(IndexRangeError, match=r"Got -1 at .* Expected 0 to 3"):
+        x.numpy()
+
+
+def test_an_axis_of_nothing_has_no_index_at_all(device: str, x: ruda.Tensor) -> None:
+    with pytest.raises(IndexRangeError, match="no index at all"):
+        x[:0][places(device, 0)]
+
+
+def test_a_line_in_a_loop_is_one_site(device: str, x: ruda.Tensor) -> None:
+    from ruda.backends.cuda import faults
+
+    index = places(device, 0)
+    before: int | None = None
+    for _ in range(5):
+        x[index]
+        before = before or faults._last
+    assert faults._last == before
+
+
+def test_old_sites_make_room(device: str, x: ruda.Tensor, monkeypatch: Any) -> None:
+    from ruda.backends.cuda import faults
+
+    monkeypatch.setattr(faults, "_REMEMBERED", 4)
+    index = places(device, 0)
+    for i in range(9):
+        x[:, i % 3 :][index]
+        exec(compile(f"x[index]{' ' * i}", f"made{i}.py", "eval"), {"x": x, "index": index})
+    exec(compile("x[bad]", "wrong.py", "eval"), {"x": x, "bad": index + 4})
+    with pytest.raises(IndexRangeError, match=r"queued at wrong\.py:1"):
+        x.numpy()
