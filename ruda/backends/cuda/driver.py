@@ -235,9 +235,9 @@ class Driver:
         """Let CuPy take its memory from ``pool``."""
 
         def lend(nbytes: int) -> Any:
+            address, size = pool.take(nbytes)
             block = Block()
-            block.pool = pool
-            block.address, block.size = pool.take(nbytes)
+            block.pool, block.address, block.size = pool, address, size
             memory = UnownedMemory(block.address, block.size, block, self.index)
             return MemoryPointer(memory, 0)
 

@@ -6,6 +6,7 @@ and records of who asked for what. A pool gets its ``Guards`` with the first of 
 
 from __future__ import annotations
 
+import contextlib
 import threading
 
 from ruda.backends.cuda.memory import Arena, Pool, size_class
@@ -68,10 +69,9 @@ class Guards:
                 mark = self.order.marks.get(stock[i])
                 if mark is None or self.order.seen_all(mark, stream):
                     return stock.pop(i), size
-        try:
+        with contextlib.suppress(IndexError):
             return stock.pop(), size
-        except IndexError:
-            return self.pool.grow(arena, size, nbytes)
+        return self.pool.grow(arena, size, nbytes)
 
     def give(self, address: int, size: int) -> None:
         """As ``Pool.give``."""

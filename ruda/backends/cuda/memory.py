@@ -8,6 +8,7 @@ records of where memory was asked for) is in ``guards.py`` and costs the common 
 
 from __future__ import annotations
 
+import contextlib
 from collections import defaultdict
 from typing import Any
 
@@ -85,6 +86,8 @@ class Pool:
         try:
             address = self.free[size].pop()
         except IndexError:
+            address = 0
+        if not address:
             address, size = self.grow(self.arena, size, nbytes)
         self.used += size
         if self.used > self.peak:
@@ -103,10 +106,9 @@ class Pool:
         """A block for ``arena`` where its class has none left: its address and real size."""
         if size > _SMALL:
             fit = arena.fitting(size, self.split)
-            try:
+            with contextlib.suppress(IndexError):
                 return arena.free[fit].pop(), fit
-            except IndexError:
-                return self._segment(arena, size, 0, nbytes), size
+            return self._segment(arena, size, 0, nbytes), size
         slab = self._segment(arena, _SLAB, size, nbytes)
         arena.free[size].extend(slab + at for at in range(size, _SLAB - size + 1, size))
         return slab, size
@@ -272,9 +274,10 @@ class ViewHandle:
 
 def allocate(pool: Pool, spec: Spec) -> Handle:
     """A fresh base handle over memory for ``spec``."""
+    # A block that was made before the pool has run out would have nothing to give back.
+    address, size = pool.take(spec.nbytes)
     block = Block()
-    block.pool = pool
-    block.address, block.size = pool.take(spec.nbytes)
+    block.pool, block.address, block.size = pool, address, size
     handle = Handle()
     handle.address = block.address
     handle.block = block

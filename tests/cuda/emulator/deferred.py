@@ -27,7 +27,12 @@ class Token:
 
 
 class DeferredDriver(EmulatedDriver):
-    """Queues instead of doing; ``log`` says in which order things happened."""
+    """Queues instead of doing; ``log`` says in which order things happened.
+
+    A ``dry`` one never runs a kernel, for tests that are about memory alone.
+    """
+
+    dry = False
 
     def __init__(self) -> None:
         super().__init__()
@@ -55,6 +60,8 @@ class DeferredDriver(EmulatedDriver):
 
         def act() -> None:
             self.log.append(name)
+            if self.dry:
+                return
             run(ctypes.c_void_p(ctypes.addressof(block[0])), *sizes)
 
         self._queue(stream, act)
