@@ -1,10 +1,10 @@
-// Categories by weight, with replacement. STAGE 0: cumulative weights of each row; STAGE 1: a search
-// for each sample. Weights are counted in whole units of 2^-shift of the greatest one of their row, so
-// sums are exact, whatever the order, and a category of weight 0 never comes out.
+// Categories by weight, with replacement. STAGE 0: cumulative weights of each row; STAGE 1: a
+// search for each sample. Weights are counted in whole units of 2^-shift of the greatest one of
+// their row, so sums are exact, whatever the order, and a category of weight 0 never comes out.
 //
-// weights [rows, K] of type DATA, row-major; sums [rows, K] u64; out [rows, samples] i64.
-// STAGE 0: a block of 256 threads for each row, 4 KiB of static shared memory. STAGE 1: a thread for
-// each sample. A row of NaN, of weights outside of their domain or of nothing but zeros gives -1.
+// weights [rows, K] of type DATA, row-major; sums [rows, K] u64; out [rows, samples] i64. STAGE 0:
+// a block of 256 threads for each row, 4 KiB of static shared memory. STAGE 1: a thread for each
+// sample. A row of NaN, of weights outside of their domain or of nothing but zeros gives -1.
 #include "ruda/limits.cuh"
 #include "ruda/math.cuh"
 #include "ruda/philox.cuh"
@@ -25,7 +25,8 @@ __device__ __forceinline__ double peak_of(const DATA* row, u32 count, bool logit
     lanes[threadIdx.x] = peak;
     __syncthreads();
     for (int far = THREADS / 2; far > 0; far >>= 1) {
-        if (threadIdx.x < far) lanes[threadIdx.x] = worse(lanes[threadIdx.x], lanes[threadIdx.x + far]);
+        if (threadIdx.x < far)
+            lanes[threadIdx.x] = worse(lanes[threadIdx.x], lanes[threadIdx.x + far]);
         __syncthreads();
     }
     peak = lanes[0];

@@ -1,7 +1,8 @@
 // Dropout in one pass: out = x * scale where the word of an element is not below a limit, else 0.
 //
-// x, out [n] of type STORED, row-major, computed in REAL. 256 threads, grid-stride, no shared memory;
-// COUNT elements a step, 16 bytes where ALIGNED is 1. The words are those of the row dropout_mask.
+// x, out [n] of type STORED, row-major, computed in REAL. 256 threads, grid-stride, no shared
+// memory; COUNT elements a step, 16 bytes where ALIGNED is 1. The words are those of the row
+// dropout_mask.
 #include "ruda/math.cuh"
 #include "ruda/philox.cuh"
 

@@ -1,15 +1,18 @@
-// Pooling over up to three axes of planes, forward and backward; every thread gathers for positions of
-// its own, in row-major order, and nothing is added up by timing.
+// Pooling over up to three axes of planes, forward and backward; every thread gathers for
+// positions of its own, in row-major order, and nothing is added up by timing.
 //
 // OP 0 maximum: out, found [planes, windows] from x. OP 1 average: out from x. OP 2 and 3: their
-// transposes, out [planes, elements] from x (the gradient of the windows) and, for 2, found. OP 4: out
-// [planes, windows], the elements of x that found names, 0 for -1. Planes
-// are addressed by two strides (batch and channel), positions in them by three; out and found are
-// row-major. 256 threads (blockDim.x positions, blockDim.y planes): a thread keeps its position and
-// goes through planes.
+// transposes, out [planes, elements] from x (the gradient of the windows) and, for 2, found. OP 4:
+// out [planes, windows], the elements of x that found names, 0 for -1. Planes are addressed by two
+// strides (batch and channel), positions in them by three; out and found are row-major. 256
+// threads (blockDim.x positions, blockDim.y planes): a thread keeps its position and goes through
+// planes.
 //
-// LAST 1 (OP 0 and 1): channels have stride 1 and are read along a warp; 32 channels of 32 positions
-// are turned round in shared memory (at most 33 * 32 * 12 bytes) and stored along positions.
+// LAST 1 (OP 0 and 1): channels have stride 1 and are read along a warp; 32 channels of 32
+// positions are turned round in shared memory (at most 32 * 33 * 16 bytes) and stored along
+// positions.
+//
+// Three blocks a multiprocessor: without that bound the compiler saves registers by spilling a few.
 #include "ruda/limits.cuh"
 #include "ruda/math.cuh"
 #include "ruda/windows.cuh"
@@ -43,7 +46,9 @@ struct State { T best; i32 at; };
 // The first of the greatest elements, NaN before all; the lowest value and -1 where there is none.
 __device__ __forceinline__ State pooled(const STORED* x, const Geometry& g, const Place& p) {
     State s = {lowest<T>(), -1};
+#pragma unroll 1
     for (i32 z = p.at[0].begin; z < p.at[0].end; z += g.axis[0].gap)
+#pragma unroll 1
         for (i32 y = p.at[1].begin; y < p.at[1].end; y += g.axis[1].gap) {
             const STORED* line = x + z * g.stride[0] + y * g.stride[1];
             const i32 first = (z * g.axis[1].size + y) * g.axis[2].size;
@@ -63,10 +68,13 @@ __device__ __forceinline__ i32 divisor(const Geometry& g, const i32 (&at)[3]) {
 }
 __device__ __forceinline__ State pooled(const STORED* x, const Geometry& g, const Place& p) {
     T sum = to<T>(0);
+#pragma unroll 1
     for (i32 z = p.at[0].begin; z < p.at[0].end; ++z)
+#pragma unroll 1
         for (i32 y = p.at[1].begin; y < p.at[1].end; ++y) {
             const STORED* line = x + z * g.stride[0] + y * g.stride[1];
-            for (i32 k = p.at[2].begin; k < p.at[2].end; ++k) sum = sum + to<T>(line[k * g.stride[2]]);
+            for (i32 k = p.at[2].begin; k < p.at[2].end; ++k)
+                sum = sum + to<T>(line[k * g.stride[2]]);
         }
     return {sum};
 }
@@ -75,7 +83,9 @@ __device__ __forceinline__ State pooled(const STORED* x, const Geometry& g, cons
 __device__ __forceinline__ T given(const STORED* x, const INDEX* found, i32 i, const Geometry& g,
                                    const Place& p) {
     T sum = to<T>(0);
+#pragma unroll 1
     for (i32 z = p.at[0].begin; z < p.at[0].end; ++z)
+#pragma unroll 1
         for (i32 y = p.at[1].begin; y < p.at[1].end; ++y) {
             const STORED* line = x + z * g.stride[0] + y * g.stride[1];
             const INDEX* chosen = found + ((i64)z * g.axis[1].count + y) * g.axis[2].count;
@@ -87,8 +97,10 @@ __device__ __forceinline__ T given(const STORED* x, const INDEX* found, i32 i, c
 #elif OP == 3
 __device__ __forceinline__ T given(const STORED* x, const Geometry& g, const Place& p) {
     T sum = to<T>(0);
+#pragma unroll 1
     for (i32 z = p.at[0].begin; z < p.at[0].end; ++z) {
         const i32 depth = extent(g.axis[0], z, g.padded);
+#pragma unroll 1
         for (i32 y = p.at[1].begin; y < p.at[1].end; ++y) {
             const STORED* line = x + z * g.stride[0] + y * g.stride[1];
             const i32 area = depth * extent(g.axis[1], y, g.padded);
@@ -103,7 +115,7 @@ __device__ __forceinline__ T given(const STORED* x, const Geometry& g, const Pla
 #endif
 
 #if OP < 2 && LAST
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 3)
 NAME(STORED* __restrict__ out, i64* __restrict__ found, const STORED* __restrict__ x,
      const Geometry g) {
     __shared__ Place places[32];
@@ -144,7 +156,7 @@ NAME(STORED* __restrict__ out, i64* __restrict__ found, const STORED* __restrict
     }
 }
 #else
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 3)
 NAME(STORED* __restrict__ out, INDEX* __restrict__ found, const STORED* __restrict__ x,
      const Geometry g) {
     const bool windows = OP < 2 || OP == 4;
@@ -156,7 +168,8 @@ NAME(STORED* __restrict__ out, INDEX* __restrict__ found, const STORED* __restri
     Place p;
     split(g, i, windows, at);
 #pragma unroll
-    for (int d = 0; d < 3; ++d) p.at[d] = windows ? window(g.axis[d], at[d]) : covering(g.axis[d], at[d]);
+    for (int d = 0; d < 3; ++d)
+        p.at[d] = windows ? window(g.axis[d], at[d]) : covering(g.axis[d], at[d]);
 #if OP == 1
     const i32 count = divisor(g, at);
 #endif
@@ -177,7 +190,8 @@ NAME(STORED* __restrict__ out, INDEX* __restrict__ found, const STORED* __restri
         out[to_at] = to<STORED>(given(image, g, p));
 #else
         i32 chosen = (i32)found[(i64)q * many + i];
-        const i32 least = chosen < 0 ? 0 : chosen, end = g.axis[0].size * g.axis[1].size * g.axis[2].size;
+        const i32 least = chosen < 0 ? 0 : chosen;
+        const i32 end = g.axis[0].size * g.axis[1].size * g.axis[2].size;
         i32 there[3];
         split(g, least < end ? least : end - 1, false, there);
         const STORED v =

@@ -1,5 +1,5 @@
-// Draws of n elements, row-major, by the class MAKER: one thread makes whole Philox blocks and stores
-// 16 bytes at a time. 256 threads, grid-stride, no shared memory.
+// Draws of n elements, row-major, by the class MAKER: one thread makes whole Philox blocks and
+// stores 16 bytes at a time. 256 threads, grid-stride, no shared memory.
 //
 // out [n] of type STORED; data [n]: a parameter that is a tensor, of type DATA; seed and draw
 // by value; p0 to p6: parameters by value, in raw bits. A maker turns group g of WORDS words into
@@ -93,7 +93,8 @@ template <class T> struct Below {
     }
 };
 
-// As Below, with a probability in memory for each element. NaN and what is below 0 never comes true.
+// As Below, with a probability in memory for each element. NaN and what is below 0 never comes
+// true.
 template <class T> struct Bernoulli {
     typedef bool Value;
     static const int MADE = 4, WORDS = 4;
@@ -110,8 +111,8 @@ template <class T> struct Bernoulli {
     }
 };
 
-// Gumbel noise on log weights, or on logits: the greatest are a draw without replacement. What is no
-// weight gives NaN, an impossible category -inf.
+// Gumbel noise on log weights, or on logits: the greatest are a draw without replacement. What is
+// no weight gives NaN, an impossible category -inf.
 template <class T> struct Gumbel {
     typedef T Value;
     static const int MADE = 16 / sizeof(T), WORDS = 4;
@@ -295,11 +296,12 @@ template <class P> struct Dense : P {
 typedef MAKER Maker;
 static const int MADE = Maker::MADE;
 static const int COUNT = MADE * (int)sizeof(STORED) > 16 ? MADE : 16 / (int)sizeof(STORED);
-struct alignas(sizeof(STORED) * COUNT > 16 ? 16 : sizeof(STORED) * COUNT) Pack { STORED at[COUNT]; };
+static const int BYTES = sizeof(STORED) * COUNT;
+struct alignas(BYTES > 16 ? 16 : BYTES) Pack { STORED at[COUNT]; };
 
 extern "C" __global__ void __launch_bounds__(256)
-NAME(STORED* __restrict__ out, const void* __restrict__ data, u64 seed, u64 draw, u64 p0, u64 p1, u64 p2,
-     u64 p3, u64 p4, u64 p5, u64 p6, u64 n) {
+NAME(STORED* __restrict__ out, const void* __restrict__ data, u64 seed, u64 draw, u64 p0, u64 p1,
+     u64 p2, u64 p3, u64 p4, u64 p5, u64 p6, u64 n) {
     const Setting setting = {{seed, draw}, {p0, p1, p2, p3, p4, p5, p6}, n, data};
     const Maker maker(setting);
     const u64 packs = (n + COUNT - 1) / COUNT, step = (u64)gridDim.x * 256;

@@ -1,10 +1,10 @@
-// One axis resampled: out [outer, count, inner], row-major, element i of the axis a weighted sum of a
-// few elements of x. The transpose has a table of the same form, so it gathers as well.
+// One axis resampled: out [outer, count, inner], row-major, element i of the axis a weighted sum
+// of a few elements of x. The transpose has a table of the same form, so it gathers as well.
 //
 // x: outer and inner through two strides each; indices i32 and weights [terms, count]. 256 threads
-// (blockDim.x positions (i, inner), blockDim.y outer): a thread keeps its position, and what the table
-// says of it in registers for up to 4 terms (TERMS; 0: any number), and goes through outer. COUNT
-// neighbours of inner a thread: 16 bytes where both sides allow it. No shared memory.
+// (blockDim.x positions (i, inner), blockDim.y outer): a thread keeps its position, and what the
+// table says of it in registers for up to 4 terms (TERMS; 0: any number), and goes through outer.
+// COUNT neighbours of inner a thread: 16 bytes where both sides allow it. No shared memory.
 #include "ruda/math.cuh"
 
 struct Geometry {
@@ -14,7 +14,8 @@ struct Geometry {
 struct alignas(sizeof(STORED) * COUNT) Pack { STORED at[COUNT]; };
 typedef REAL T;
 
-__device__ __forceinline__ void gathered(const STORED* x, i64 at, WEIGHT w, bool first, T (&sum)[COUNT]) {
+__device__ __forceinline__ void gathered(const STORED* x, i64 at, WEIGHT w, bool first,
+                                         T (&sum)[COUNT]) {
     const Pack p = *reinterpret_cast<const Pack*>(x + at);
 #pragma unroll
     for (int k = 0; k < COUNT; ++k) {
@@ -49,7 +50,8 @@ NAME(STORED* __restrict__ out, const STORED* __restrict__ x, const i32* __restri
         for (int t = 0; t < TERMS; ++t) gathered(line, from[t], share[t], t == 0, sum);
 #else
         for (u32 t = 0; t < g.terms; ++t)
-            gathered(line, place + indices[t * g.count + i] * g.step, weights[t * g.count + i], t == 0, sum);
+            gathered(line, place + indices[t * g.count + i] * g.step, weights[t * g.count + i],
+                     t == 0, sum);
 #endif
         Pack result;
 #pragma unroll

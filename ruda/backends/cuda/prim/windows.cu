@@ -1,10 +1,11 @@
 // Windows laid out as columns and added up again: every element of the output gathers.
 //
-// OP 0 im2col: out [planes, K, L] from x, planes addressed by two strides and positions by three; K
-// kernel places, L windows. OP 1 col2im: out [planes, elements] from x [planes, K, L], row-major; sums
-// in row-major order of the windows. Both: 256 threads (blockDim.x positions, blockDim.y rows); a
-// thread keeps its position. OP 2 fold: out [outer, size, inner] from x [outer, count, inner, kernel],
-// row-major, along the one axis 2; 256 threads, grid-stride. No shared memory.
+// OP 0 im2col: out [planes, K, L] from x, planes addressed by two strides and positions by three;
+// K kernel places, L windows. OP 1 col2im: out [planes, elements] from x [planes, K, L], row-
+// major; sums in row-major order of the windows. Both: 256 threads (blockDim.x positions,
+// blockDim.y rows); a thread keeps its position. OP 2 fold: out [outer, size, inner] from x
+// [outer, count, inner, kernel], row-major, along the one axis 2; 256 threads, grid-stride. No
+// shared memory.
 #include "ruda/math.cuh"
 #include "ruda/windows.cuh"
 
@@ -22,7 +23,7 @@ __device__ __forceinline__ void split(i32 i, i32 n1, i32 n2, i32 (&at)[3]) {
 }
 
 #if OP == 0
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 3)
 NAME(STORED* __restrict__ out, const STORED* __restrict__ x, const Geometry g) {
     const i32 length = g.axis[0].count * g.axis[1].count * g.axis[2].count;
     const i32 places = g.axis[0].kernel * g.axis[1].kernel * g.axis[2].kernel;
@@ -52,7 +53,7 @@ __device__ __forceinline__ i32 place_in(const Axis& a, i32 i, i32 x) {
     return far % a.gap ? -1 : far / a.gap;
 }
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 3)
 NAME(STORED* __restrict__ out, const STORED* __restrict__ x, const Geometry g) {
     const i32 length = g.axis[0].count * g.axis[1].count * g.axis[2].count;
     const i32 places = g.axis[0].kernel * g.axis[1].kernel * g.axis[2].kernel;
@@ -68,12 +69,15 @@ NAME(STORED* __restrict__ out, const STORED* __restrict__ x, const Geometry g) {
     for (u32 q = blockIdx.y * blockDim.y + threadIdx.y; q < planes; q += step) {
         const STORED* columns = x + (i64)q * places * length;
         T sum = to<T>(0);
+#pragma unroll 1
         for (i32 z = r[0].begin; z < r[0].end; ++z)
+#pragma unroll 1
             for (i32 y = r[1].begin; y < r[1].end; ++y) {
                 const i32 kz = place_in(g.axis[0], z, at[0]), ky = place_in(g.axis[1], y, at[1]);
                 if (kz < 0 || ky < 0) continue;
                 const i64 row = (i64)(kz * g.axis[1].kernel + ky) * g.axis[2].kernel;
                 const i32 line = (z * g.axis[1].count + y) * g.axis[2].count;
+#pragma unroll 1
                 for (i32 k = r[2].begin; k < r[2].end; ++k) {
                     const i32 kx = place_in(g.axis[2], k, at[2]);
                     if (kx >= 0) sum = sum + to<T>(columns[(row + kx) * length + line + k]);
@@ -83,7 +87,7 @@ NAME(STORED* __restrict__ out, const STORED* __restrict__ x, const Geometry g) {
     }
 }
 #else
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 3)
 NAME(STORED* __restrict__ out, const STORED* __restrict__ x, const Geometry g) {
     const Axis a = g.axis[2];
     const u64 inner = g.channels, n = (u64)g.batches * a.size * inner, step = (u64)gridDim.x * 256;

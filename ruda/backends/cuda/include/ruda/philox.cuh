@@ -1,8 +1,8 @@
 // Philox 4x32-10 (Salmon et al., SC'11) and numbers from its words.
 //
 // Key: the 64-bit seed. Counter: element block (48 bits) and attempt (16) in the first two words,
-// draw number (64) in the others. Block b holds words 4b to 4b + 3 of a draw, so a word follows from
-// (seed, draw, attempt, index) alone and never from the geometry of a launch.
+// draw number (64) in the others. Block b holds words 4b to 4b + 3 of a draw, so a word follows
+// from (seed, draw, attempt, index) alone and never from the geometry of a launch.
 #pragma once
 #include "ruda/types.cuh"
 
@@ -54,8 +54,8 @@ __device__ __forceinline__ double open_unit(u64 w) {
     return (double)w * 5.4210108624275221700e-20 + 2.7105054312137610850e-20;
 }
 
-// Products and sums that are rounded one by one, as the reference does it: the compiler may not join
-// them.
+// Products and sums that are rounded one by one, as the reference does it: the compiler may not
+// join them.
 __device__ __forceinline__ float mul(float a, float b) { return __fmul_rn(a, b); }
 __device__ __forceinline__ double mul(double a, double b) { return __dmul_rn(a, b); }
 __device__ __forceinline__ float add(float a, float b) { return __fadd_rn(a, b); }

@@ -22,8 +22,8 @@ __device__ __forceinline__ Range window(const Axis& a, i32 i) {
     if (begin < 0) begin += (-begin + a.gap - 1) / a.gap * a.gap;
     return {begin, end < a.size ? end : a.size};
 }
-// The windows between the first and the last (excluded) that can cover element x; with a gap some of
-// those between step over it.
+// The windows between the first and the last (excluded) that can cover element x; with a gap some
+// of those between step over it.
 __device__ __forceinline__ Range covering(const Axis& a, i32 x) {
     if (a.step == 0) {
         const i64 whole = (i64)x * a.count;
