@@ -14,44 +14,11 @@ from ruda.fusion.graph import Graph, Instruction, Value
 from ruda.fusion.replay import Replay
 from ruda.fusion.state import Held
 from ruda.fusion.tree import Given
+from ruda.fusion.updates import Updates, in_place
 
 
 class Uncapturable(Exception):
     """The step has to be replayed operator by operator; the text says why."""
-
-
-def in_place(
-    graph: Graph, wanted: Sequence[Value], writes: Sequence[tuple[Any, Value]]
-) -> dict[Instruction, None]:
-    """The operators with several results that nobody needs but the state they were made from.
-
-    They run last, straight into that state: no other operator, and none of them for another's
-    state, may read it later than that.
-    """
-    target_of = {value: target for target, value in writes}
-    users: dict[Value, int] = {}
-    for instruction in graph.instructions:
-        for value in instruction.inputs:
-            users[value] = users.get(value, 0) + 1
-    for value in wanted:
-        users[value] = users.get(value, 0) + (value not in target_of)
-    found = {}
-    for instruction in graph.instructions:
-        plan = instruction.plan
-        if plan is None or plan.out.__class__ is not tuple or plan.op.kind == "region":
-            continue
-        if any(
-            v not in target_of or users.get(v) or v.memory is not v for v in instruction.outputs
-        ):
-            continue
-        if all(target_of[v].spec is v.spec for v in instruction.outputs):
-            found[instruction] = None
-    own = {id(target_of[v]): i for i in found for v in i.outputs}
-    for instruction in list(found):
-        held = [v.payload.handle for v in instruction.inputs if isinstance(v.payload, Held)]
-        if any(own.get(id(h), instruction) is not instruction for h in held):
-            del found[instruction]
-    return found
 
 
 class Captured:
@@ -71,21 +38,21 @@ class Captured:
         self.states: list[tuple[Any, int]] = []
         self._place_scalars(graph)
         self._place_inputs(graph)
-        updates = in_place(graph, wanted, writes)
+        found = in_place(client, graph, wanted, writes)
+        updates = Updates(client, found, writes)
         inner = Graph()
         inner.instructions = [
-            self._fixed(i) for i in graph.instructions if i.plan is not None and i not in updates
+            self._fixed(i) for i in graph.instructions if i.plan is not None and i not in found
         ]
-        overwritten = {v for i in updates for v in i.outputs}
-        rest = [(target, value) for target, value in writes if value not in overwritten]
-        kept = [v for v in wanted if v not in overwritten]
-        needed = [*kept, *(v for _, v in rest), *(v for i in updates for v in i.inputs)]
+        rest = [(t, v) for t, v in writes if v not in updates.overwritten]
+        kept = [v for v in wanted if v not in updates.overwritten]
+        needed = [*kept, *(v for _, v in rest), *updates.inputs]
         replay = Replay(inner, [self.fixed.get(v, v) for v in needed])
 
         def queue() -> list[Any]:
             slots = replay.run(None)  # type: ignore[arg-type]
             # Before the plain writes: a state that an update reads may be the target of one.
-            self._update(updates, writes, slots, look)
+            updates.run(lambda value: look(slots, value))
             for target, value in rest:
                 client.write(target.spec, target, value.spec, look(slots, value))
             return slots
@@ -98,22 +65,6 @@ class Captured:
         self.graph, slots = client.capture(queue)
         made = {v for v in kept if v.spec is not None}
         self.static = {v: look(slots, v) for v in made | {v.memory for v in made}}
-
-    def _update(self, updates: Any, writes: Any, slots: list[Any], look: Any) -> None:
-        """Queue the operators that overwrite their own operands, those of one row together."""
-        target_of = {value: target for target, value in writes}
-        rows: dict[Any, list[Instruction]] = {}
-        for instruction in updates:
-            rows.setdefault((instruction.plan.op, instruction.plan.attrs), []).append(instruction)
-        for members in rows.values():
-            handles = [[look(slots, v) for v in i.inputs] for i in members]
-            targets = [[target_of[v] for v in i.outputs] for i in members]
-            many = self.client.bind_many([i.plan for i in members])
-            if many is not None:
-                many(handles, targets)
-                continue
-            for instruction, operands, written in zip(members, handles, targets, strict=True):
-                self.client.update_all(instruction.plan, operands, written)
 
     def _place_scalars(self, graph: Graph) -> None:
         """A place in the page for each scalar that an operator takes."""

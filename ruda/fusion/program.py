@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from itertools import count
 from typing import Any
 
@@ -11,16 +11,17 @@ from ruda.core.errors import CaptureError
 from ruda.core.mode import MODE, using
 from ruda.fusion.captured import Captured, Uncapturable
 from ruda.fusion.footing import Footing
-from ruda.fusion.graph import Value
+from ruda.fusion.graph import Graph, Value
 from ruda.fusion.guards import Guards
 from ruda.fusion.lint import Finding, changing, findings, frozen
 from ruda.fusion.passes import improve
 from ruda.fusion.reach import Reach
 from ruda.fusion.replay import Replay
 from ruda.fusion.results import Results
-from ruda.fusion.state import Gradient, Held, LeafOf, commit
+from ruda.fusion.state import Gradient, Held, LeafOf, commit, uninterrupted
 from ruda.fusion.trace import Tracer
 from ruda.fusion.tree import Given, rebuilt
+from ruda.fusion.updates import Updates, in_place
 from ruda.fusion.watch import Watch
 from ruda.tensor.tensor import RudaTensor
 
@@ -38,9 +39,9 @@ class Program:
         self.wanted = results.values()
         self.graph.prune(self.wanted)
         improve(self.graph, self.wanted, self.client)
-        self.replay = Replay(self.graph, self.wanted)
         # Where each change goes, its value, and how many assignments it sums up.
         self.writes = [(c.history[0].payload, v, c.version) for c, v in results.writes]
+        self.replay, self.updates = self._replay()
         self.grads = [LeafOf(leaf, tracer.argument_leaves.get(leaf)) for leaf, _ in results.grads]
         self.draws = list(tracer.draws.values())
         # The key of the arguments has their ids, which must stay their own.
@@ -66,6 +67,22 @@ class Program:
             elif isinstance(source, Gradient):
                 source.name = names.get(id(source.leaf.leaf), source.name)
 
+    def _replay(self) -> tuple[Replay, Updates | None]:
+        """The steps one by one, and what runs last of all, straight into state.
+
+        A device that captures the step does so itself: there the first run alone goes this way.
+        """
+        if hasattr(self.client, "capture"):
+            return Replay(self.graph, self.wanted), None
+        held = [(s.handle, v) for s, v, _ in self.writes if isinstance(s, Held)]
+        found = in_place(self.client, self.graph, self.wanted, held)
+        updates = Updates(self.client, found, held)
+        inner = Graph()
+        inner.inputs = self.graph.inputs
+        inner.instructions = [i for i in self.graph.instructions if i not in found]
+        kept = [v for v in self.wanted if v not in updates.overwritten]
+        return Replay(inner, [*kept, *updates.inputs]), updates
+
     def lines(self) -> list[str]:
         """Operators, state and guards, for people."""
         state = sorted({str(v.payload) for v in self.graph.inputs if v.kind == "state"})
@@ -89,11 +106,19 @@ class Program:
     def run(self, given: Given) -> Any:
         """One replay: all operators, then the outputs, then one commit of all changes."""
         if self.captured is not None and self.captured.fits():
-            out, calls = self.finish(given, self.captured.run(given), inside=True)
+            inside = {v for s, v, _ in self.writes if isinstance(s, Held)}
+            out, calls = self.finish(given, self.captured.run(given), inside)
+            commit(calls)
         else:
-            slots = self.replay.run(given)
-            out, calls = self.finish(given, looker(slots, self.replay.registers))
-        commit(calls)
+            look = looker(self.replay.run(given), self.replay.registers)
+            inside = self.updates.overwritten if self.updates is not None else set()
+            out, calls = self.finish(given, look, inside)
+            if self.updates is None or not self.updates.instructions:
+                commit(calls)
+            else:
+                with uninterrupted():
+                    self.updates.run(look)
+                    commit(calls)
         if self.stepwise == _ONCE or self.captured is not None:
             self._capture()
         return out
@@ -109,17 +134,19 @@ class Program:
         except (Uncapturable, CaptureError) as error:
             self.stepwise = str(error)
 
-    def finish(self, given: Given, look: Callable[[Value], Any], inside: bool = False) -> Any:
+    def finish(
+        self, given: Given, look: Callable[[Value], Any], inside: Set[Value] = frozenset()
+    ) -> Any:
         """The outputs of a replay and the calls that commit it.
 
-        ``inside``: the replay has overwritten the state itself, and its versions are left to count.
+        Of the values in ``inside`` the versions of their targets are left to count.
         """
         out, grads = self.results.filled(given, look)
         calls: list[tuple[Any, ...]] = []
         changes = []
         for source, value, times in self.writes:
             target = source.fetch(given)
-            if inside and isinstance(source, Held):
+            if value in inside:
                 calls.append((setattr, target, "version", target.version + times))
             else:
                 changes.append((target, look(value), times))

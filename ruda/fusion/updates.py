@@ -1,0 +1,85 @@
+"""Operators that overwrite the state they were made from: optimizer steps, as a rule.
+
+Out of place each would fill fresh memory that is then copied over the state. They run last instead,
+straight into it, those of one row together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ruda.fusion.graph import Graph, Instruction, Value
+from ruda.fusion.state import Held
+
+
+def in_place(
+    client: Any, graph: Graph, wanted: Sequence[Value], writes: Sequence[tuple[Any, Value]]
+) -> dict[Instruction, None]:
+    """The operators with several results that nobody needs but the state they were made from.
+
+    They run last, straight into that state: no other operator, and none of them for another's
+    state, may read it later than that.
+    """
+    target_of = {value: target for target, value in writes}
+    users: dict[Value, int] = {}
+    for instruction in graph.instructions:
+        for value in instruction.inputs:
+            users[value] = users.get(value, 0) + 1
+    for value in wanted:
+        users[value] = users.get(value, 0) + (value not in target_of)
+    found = {}
+    for instruction in graph.instructions:
+        plan = instruction.plan
+        if plan is None or plan.out.__class__ is not tuple or plan.op.kind == "region":
+            continue
+        if any(
+            v not in target_of or users.get(v) or v.memory is not v for v in instruction.outputs
+        ):
+            continue
+        if all(client.base(target_of[v]) is v.spec for v in instruction.outputs):
+            found[instruction] = None
+    own = {id(target_of[v]): i for i in found for v in i.outputs}
+    for instruction in list(found):
+        held = [v.payload.handle for v in instruction.inputs if isinstance(v.payload, Held)]
+        if any(own.get(id(h), instruction) is not instruction for h in held):
+            del found[instruction]
+    return found
+
+
+class Updates:
+    """Such operators, ready to run on the values of a replay."""
+
+    def __init__(
+        self, client: Any, found: dict[Instruction, None], writes: Sequence[tuple[Any, Value]]
+    ) -> None:
+        self.client = client
+        self.instructions = list(found)
+        self.inputs = [v for i in found for v in i.inputs]
+        self.overwritten = {v for i in found for v in i.outputs}
+        target_of = {value: target for target, value in writes}
+        rows: dict[Any, list[Instruction]] = {}
+        for instruction in found:
+            rows.setdefault((instruction.plan.op, instruction.plan.attrs), []).append(instruction)
+        self.rows = [
+            (members, [[target_of[v] for v in i.outputs] for i in members], self._bound(members))
+            for members in rows.values()
+        ]
+
+    def _bound(self, members: list[Instruction]) -> Callable[..., None]:
+        plans = [i.plan for i in members]
+        bind = getattr(self.client, "bind_many", None)
+        many: Callable[..., None] | None = None if bind is None else bind(plans)
+        if many is not None:
+            return many
+
+        def one_by_one(handles: Any, targets: Any) -> None:
+            for plan, operands, written in zip(plans, handles, targets, strict=True):
+                self.client.update_all(plan, operands, written)
+
+        return one_by_one
+
+    def run(self, look: Callable[[Value], Any]) -> None:
+        """Overwrite the state; ``look`` finds operands by value."""
+        for members, targets, many in self.rows:
+            many([[look(v) for v in i.inputs] for i in members], targets)
