@@ -28,7 +28,8 @@ __device__ __forceinline__ Packed pack_at(const IN* from, INDEX j, const Geometr
 
 // Adds the elements j, j + down, ... of each column, `valid` of them.
 __device__ __forceinline__ void add_packs(
-    State (&s)[VECTOR], const Packed (&read)[STEPS], int valid, INDEX j, i64 down, const Setting& set
+    State (&s)[VECTOR], const Packed (&read)[STEPS], int valid, INDEX j, i64 down,
+    const Setting& set
 ) {
 #pragma unroll
     for (int c = 0; c < VECTOR; ++c) {
@@ -79,12 +80,13 @@ __device__ __forceinline__ void store(
 #endif
 }
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 2)
 NAME(TARGET* __restrict__ out, const IN* __restrict__ x, const Geometry at) {
     __shared__ State shown[256 * VECTOR];
     const u32 across = (u32)at.across, down = (u32)at.down, t = threadIdx.x;
     const u32 cx = t & (across - 1), cy = t / across & (down - 1), cz = t / (across * down);
-    const INDEX tiles = (INDEX)at.tiles, group = blockIdx.x / tiles, tile = blockIdx.x - group * tiles;
+    const INDEX tiles = (INDEX)at.tiles, group = blockIdx.x / tiles;
+    const INDEX tile = blockIdx.x - group * tiles;
     const i64 outer = (i64)group * (256 / (across * down)) + cz;
     const i64 column = ((i64)tile * across + cx) * VECTOR;
     const bool present = outer < at.outers && column < at.columns;

@@ -4,7 +4,8 @@
 // RUNS runs where one row has many short ones, STEPS packs of a long run. A team of at.team threads
 // shares a row (1 to 256, a power of two), at.lanes of them a run. Long runs are cut into
 // at.pieces of at.chunk elements. Grid (row groups, splits), 256 threads; static shared memory: a
-// state for each warp. With PEEL a run may start anywhere and its middle is read by packs.
+// state for each warp; two blocks a multiprocessor are asked for, which keeps ptxas from spilling
+// for the sake of more. With PEEL a run may start anywhere and its middle is read by packs.
 // Settings: FOLD, IN, OUT, INDEX, KEPT, REDUCED, VECTOR, ROWS, RUNS, STEPS, PEEL, PARTS, NAME.
 #include "ruda/fold.cuh"
 
@@ -29,7 +30,8 @@ __device__ __forceinline__ Packed pack_at(const IN* from, INDEX p, i64 step) {
 
 // Adds RUNS x STEPS packs to a state, those that are there: `valid` counts packs.
 __device__ __forceinline__ void add_packs(
-    State& s, const Packed (&packs)[RUNS * STEPS], int valid, i64 first, i64 jump, const Setting& set
+    State& s, const Packed (&packs)[RUNS * STEPS], int valid, i64 first, i64 jump,
+    const Setting& set
 ) {
     T v[BATCH];
 #pragma unroll
@@ -73,7 +75,7 @@ __device__ __forceinline__ void add_runs(
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 2)
 NAME(TARGET* __restrict__ out, const IN* __restrict__ x, const Geometry at) {
     __shared__ State slots[8];
     const u32 lanes = (u32)at.lanes, team = (u32)at.team, teams = 256 / team;
@@ -98,7 +100,8 @@ NAME(TARGET* __restrict__ out, const IN* __restrict__ x, const Geometry at) {
 #pragma unroll
         for (int k = 0; k < RUNS; ++k) {
             const INDEX other = k < runs ? whole + k * apart : whole;
-            const i64 offset = place_of<REDUCED, INDEX>(other, at.runs, at.runs_step) + skip * at.step;
+            const i64 offset =
+                place_of<REDUCED, INDEX>(other, at.runs, at.runs_step) + skip * at.step;
 #pragma unroll
             for (int r = 0; r < ROWS; ++r) from[r][k] = begin[r] + offset;
         }

@@ -115,7 +115,7 @@ def _rows(axes: Axes, inner: Axis, itemsize: int, units: int, scalar: bool) -> S
     peel = widest > 1 and inner.size >= 64 * widest
     short = not peel and packs <= 32
     vector = widest if peel else vector
-    flight = 4 if vector * itemsize >= 16 else 8
+    flight = _flight(vector, itemsize)
     if short:
         lanes = _ceil2(packs)
         many = count >= flight
@@ -143,6 +143,11 @@ def _rows(axes: Axes, inner: Axis, itemsize: int, units: int, scalar: bool) -> S
     )
     align = 1 if peel else vector * itemsize
     return Shaped("rows", settings, (blocks, splits), numbers, splits, align)
+
+
+def _flight(vector: int, itemsize: int) -> int:
+    """Packs in flight in a thread: enough to cover the memory's latency, in few registers."""
+    return 4 if vector > 2 or vector * itemsize >= 16 else 8
 
 
 def _teams(packs: int, count: int, rows: int, units: int) -> tuple[int, int]:
@@ -177,7 +182,7 @@ def _columns(axes: Axes, itemsize: int, state: int, units: int, scalar: bool) ->
     if inner.step == 1 and not scalar:
         widest = max(1, min(8, 16 // itemsize, _MOST_STATE // _ceil2(state)))
         vector = _dividing(widest, [inner.size, *(a.step for a in (*outer, *axes.reduced))])
-    flight = 4 if vector * itemsize >= 16 else 8
+    flight = _flight(vector, itemsize)
     packs = inner.size // vector
     across = min(_ceil2(packs), 32)
     down = min(THREADS // across, _ceil2(-(-count // flight)))

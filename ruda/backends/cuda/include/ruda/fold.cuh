@@ -109,7 +109,9 @@ template <class V, bool LARGEST> struct Where : OneByOne<Where<V, LARGEST>> {
 };
 
 template <class R> __device__ __forceinline__ R square_of(R v) { return v * v; }
-template <class R> __device__ __forceinline__ R square_of(cx<R> v) { return v.re * v.re + v.im * v.im; }
+template <class R> __device__ __forceinline__ R square_of(cx<R> v) {
+    return v.re * v.re + v.im * v.im;
+}
 
 // Mean and sum of squared distances from it. A batch gets its own two passes in registers and then
 // joins as sets do (Chan, Golub, LeVeque 1983), so nothing cancels and divisions are rare.
