@@ -70,7 +70,7 @@ def _signature(
     if row is not None and not name.startswith("__"):
         return _row_parameters(row), "tuple[RudaTensor, ...]" if row.outs else "RudaTensor"
     signature = inspect.signature(function)
-    known = getattr(function, "__globals__", {})
+    known = getattr(inspect.unwrap(function), "__globals__", {})
     parameters = list(signature.parameters.values())[1:]
     if name.startswith("__"):
         kept = [p for p in parameters if p.name != "out"]

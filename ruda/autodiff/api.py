@@ -16,12 +16,14 @@ from ruda.core.mode import recording
 from ruda.ops.create import ones_like, zeros_like
 from ruda.ops.join import stack, unstack
 from ruda.ops.movement import reshape
+from ruda.tensor.given import given_tensors
 from ruda.tensor.node import Leaf
 from ruda.tensor.tensor import RudaTensor, wrap
 
 Function = Callable[..., Any]
 
 
+@given_tensors
 def gradients(
     outputs: Sequence[RudaTensor],
     inputs: Sequence[RudaTensor],

@@ -20,6 +20,7 @@ from ruda.ops.movement import matrix_transpose, reshape
 from ruda.ops.random import normal, truncated_normal, uniform
 from ruda.ops.select import where
 from ruda.ops.sort import argsort
+from ruda.tensor.given import given_tensors
 from ruda.tensor.tensor import RudaTensor
 
 _GAINS = {
@@ -37,21 +38,25 @@ def _filled(tensor: RudaTensor, value: Any) -> RudaTensor:
     return tensor
 
 
+@given_tensors
 def constant_(tensor: RudaTensor, value: float) -> RudaTensor:
     """Fill ``tensor`` with ``value``."""
     return _filled(tensor, value)
 
 
+@given_tensors
 def zeros_(tensor: RudaTensor) -> RudaTensor:
     """Fill ``tensor`` with zeros."""
     return _filled(tensor, 0)
 
 
+@given_tensors
 def ones_(tensor: RudaTensor) -> RudaTensor:
     """Fill ``tensor`` with ones."""
     return _filled(tensor, 1)
 
 
+@given_tensors
 def uniform_(
     tensor: RudaTensor, a: float = 0.0, b: float = 1.0, generator: Any = None
 ) -> RudaTensor:
@@ -65,6 +70,7 @@ def uniform_(
     return _filled(tensor, uniform(tensor.shape, a, b, generator=generator, **where))
 
 
+@given_tensors
 def normal_(
     tensor: RudaTensor, mean: float = 0.0, std: float = 1.0, generator: Any = None
 ) -> RudaTensor:
@@ -73,6 +79,7 @@ def normal_(
     return _filled(tensor, normal(tensor.shape, mean, std, generator=generator, **where))
 
 
+@given_tensors
 def trunc_normal_(
     tensor: RudaTensor,
     mean: float = 0.0,
@@ -105,6 +112,7 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     return _GAINS[nonlinearity]
 
 
+@given_tensors
 def fans(tensor: RudaTensor) -> tuple[int, int]:
     """How many inputs an output of ``tensor [out, in, *kernel]`` has, and outputs an input."""
     if tensor.ndim < 2:
@@ -114,6 +122,7 @@ def fans(tensor: RudaTensor) -> tuple[int, int]:
     return tensor.shape[1] * field, tensor.shape[0] * field
 
 
+@given_tensors
 def xavier_uniform_(tensor: RudaTensor, gain: float = 1.0, generator: Any = None) -> RudaTensor:
     """Uniform with std gain * sqrt(2 / (fan_in + fan_out)).
 
@@ -123,11 +132,13 @@ def xavier_uniform_(tensor: RudaTensor, gain: float = 1.0, generator: Any = None
     return _uniform_of_std(tensor, gain * _glorot(tensor), generator)
 
 
+@given_tensors
 def xavier_normal_(tensor: RudaTensor, gain: float = 1.0, generator: Any = None) -> RudaTensor:
     """Normal with std gain * sqrt(2 / (fan_in + fan_out)); source as ``xavier_uniform_``."""
     return normal_(tensor, 0.0, gain * _glorot(tensor), generator)
 
 
+@given_tensors
 def kaiming_uniform_(
     tensor: RudaTensor,
     a: float = 0.0,
@@ -142,6 +153,7 @@ def kaiming_uniform_(
     return _uniform_of_std(tensor, _he(tensor, a, mode, nonlinearity), generator)
 
 
+@given_tensors
 def kaiming_normal_(
     tensor: RudaTensor,
     a: float = 0.0,
@@ -153,6 +165,7 @@ def kaiming_normal_(
     return normal_(tensor, 0.0, _he(tensor, a, mode, nonlinearity), generator)
 
 
+@given_tensors
 def orthogonal_(tensor: RudaTensor, gain: float = 1.0, generator: Any = None) -> RudaTensor:
     """``gain`` times a matrix of orthonormal rows or columns, whichever are fewer.
 
@@ -176,6 +189,7 @@ def orthogonal_(tensor: RudaTensor, gain: float = 1.0, generator: Any = None) ->
     return _filled(tensor, astype(reshape(values, tensor.shape), tensor.dtype))
 
 
+@given_tensors
 def eye_(tensor: RudaTensor) -> RudaTensor:
     """Ones on the diagonal of the matrix ``tensor``, zeros elsewhere."""
     if tensor.ndim != 2:
@@ -183,6 +197,7 @@ def eye_(tensor: RudaTensor) -> RudaTensor:
     return _filled(tensor, eye(*tensor.shape, dtype=tensor.dtype, device=tensor.device))
 
 
+@given_tensors
 def dirac_(tensor: RudaTensor, groups: int = 1) -> RudaTensor:
     """A convolution's weight ``[out, in, *kernel]`` that passes each input channel on.
 
@@ -204,6 +219,7 @@ def dirac_(tensor: RudaTensor, groups: int = 1) -> RudaTensor:
     return tensor
 
 
+@given_tensors
 def sparse_(
     tensor: RudaTensor, sparsity: float, std: float = 0.01, generator: Any = None
 ) -> RudaTensor:

@@ -8,11 +8,13 @@ from ruda.core.errors import ArgumentError, ShapeError
 from ruda.core.shapes import index
 from ruda.nn.module import Module
 from ruda.ops.tiling import pad as surround
+from ruda.tensor.given import given_tensors
 from ruda.tensor.tensor import RudaTensor
 
 _MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "circular"}
 
 
+@given_tensors
 def pad(input: RudaTensor, pad: Any, mode: str = "constant", value: Any = 0) -> RudaTensor:
     """``input`` with elements added before and after its last axes.
 

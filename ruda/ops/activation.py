@@ -25,6 +25,7 @@ from ruda.ops.reference import smooth as reference
 from ruda.ops.select import clip, where
 from ruda.ops.special import erf
 from ruda.ops.table import composite, fused, unary
+from ruda.tensor.given import given_tensors
 from ruda.tensor.tensor import RudaTensor
 
 _HALF_ROOT = math.sqrt(0.5)
@@ -187,6 +188,7 @@ def swiglu(gate: RudaTensor, up: RudaTensor) -> RudaTensor:
 
 
 @composite
+@given_tensors
 def glu(x: RudaTensor, /, axis: int = -1) -> RudaTensor:
     """The first half of ``x`` along ``axis`` times the sigmoid of the second half.
 
@@ -299,6 +301,7 @@ def threshold(x: Any, /, threshold: Any, value: Any) -> RudaTensor:
 
 
 @composite
+@given_tensors
 def prelu(x: RudaTensor, weight: RudaTensor, /, axis: int = 1) -> RudaTensor:
     """``leaky_relu`` with a learned slope: ``weight`` has one element, or one for each of ``axis``.
 

@@ -17,6 +17,7 @@ from ruda.ops.pool import max_pool_backward, with_indices
 from ruda.ops.reference import pool as reference
 from ruda.ops.table import row
 from ruda.ops.windows import check_rank, per_axis
+from ruda.tensor.given import given_tensors
 from ruda.tensor.tensor import RudaTensor
 
 _adaptive_max_pool = row(
@@ -85,11 +86,13 @@ def _target(name: str, rank: int, x: RudaTensor, output_size: Any) -> Shape:
     return per_axis(filled, rank, name, "output_size", least=1)
 
 
+@given_tensors
 def adaptive_avg_pool1d(input: RudaTensor, output_size: Any) -> RudaTensor:
     """Average over windows that divide the last axis into ``output_size``."""
     return _adaptive_avg_pool(input, _target("adaptive_avg_pool1d", 1, input, output_size))
 
 
+@given_tensors
 def adaptive_avg_pool2d(input: RudaTensor, output_size: Any) -> RudaTensor:
     """Average over windows that divide the last two axes into ``output_size``.
 
@@ -101,6 +104,7 @@ def adaptive_avg_pool2d(input: RudaTensor, output_size: Any) -> RudaTensor:
     return _adaptive_avg_pool(input, _target("adaptive_avg_pool2d", 2, input, output_size))
 
 
+@given_tensors
 def adaptive_avg_pool3d(input: RudaTensor, output_size: Any) -> RudaTensor:
     """Average over windows that divide the last three axes into ``output_size``."""
     return _adaptive_avg_pool(input, _target("adaptive_avg_pool3d", 3, input, output_size))
@@ -113,16 +117,19 @@ def _adaptive_max(
     return (values, indices) if return_indices else values
 
 
+@given_tensors
 def adaptive_max_pool1d(input: RudaTensor, output_size: Any, return_indices: bool = False) -> Any:
     """Maximum over windows that divide the last axis into ``output_size``."""
     return _adaptive_max("adaptive_max_pool1d", 1, input, output_size, return_indices)
 
 
+@given_tensors
 def adaptive_max_pool2d(input: RudaTensor, output_size: Any, return_indices: bool = False) -> Any:
     """Maximum over windows that divide the last two axes; indices as ``max_pool2d``."""
     return _adaptive_max("adaptive_max_pool2d", 2, input, output_size, return_indices)
 
 
+@given_tensors
 def adaptive_max_pool3d(input: RudaTensor, output_size: Any, return_indices: bool = False) -> Any:
     """Maximum over windows that divide the last three axes; indices as ``max_pool2d``."""
     return _adaptive_max("adaptive_max_pool3d", 3, input, output_size, return_indices)

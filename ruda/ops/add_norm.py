@@ -22,6 +22,7 @@ from ruda.ops.reference import rows as reference
 from ruda.ops.rowwise import COLUMNS, check_tensors, positive, wide
 from ruda.ops.rules import Specs
 from ruda.ops.table import TABLE, fused
+from ruda.tensor.given import given_tensors
 from ruda.tensor.tensor import RudaTensor
 
 _layer_row, _rms_row = TABLE["layer_norm"].call, TABLE["rms_norm"].call
@@ -132,6 +133,7 @@ def _add_rms_norm(x: RudaTensor, residual: RudaTensor, weight: Any, axis: int, e
     return _as(x, y), _as(x, total), rstd
 
 
+@given_tensors
 def add_layer_norm(
     x: RudaTensor,
     residual: RudaTensor,
@@ -156,6 +158,7 @@ def add_layer_norm(
     return y, total
 
 
+@given_tensors
 def add_rms_norm(
     x: RudaTensor,
     residual: RudaTensor,

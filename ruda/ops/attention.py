@@ -30,6 +30,7 @@ from ruda.ops.reference import sampling
 from ruda.ops.rules import Specs
 from ruda.ops.strategy import Explanation
 from ruda.ops.table import TABLE, fused
+from ruda.tensor.given import given_tensors
 from ruda.tensor.host import draw_number, seed_number
 from ruda.tensor.operands import as_scalar
 from ruda.tensor.tensor import RudaTensor
@@ -210,6 +211,7 @@ _attention = fused(
 )(formula.attention)
 
 
+@given_tensors
 def attention(
     q: RudaTensor,
     k: RudaTensor,
@@ -275,6 +277,7 @@ def _checked(operands: Any, attrs: Any) -> Any:
     return op
 
 
+@given_tensors
 def explain_attention(
     q: RudaTensor,
     k: RudaTensor,

@@ -15,10 +15,12 @@ from ruda.ops.gather import take
 from ruda.ops.movement import expand_dims, permute_dims, reshape
 from ruda.ops.reduce import sum
 from ruda.ops.table import composite
+from ruda.tensor.given import given_tensors
 from ruda.tensor.tensor import RudaTensor
 
 
 @composite
+@given_tensors
 def scaled_dot_product_attention(
     query: RudaTensor,
     key: RudaTensor,

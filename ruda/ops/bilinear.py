@@ -8,10 +8,12 @@ from ruda.ops.linear import linear
 from ruda.ops.matmul import matmul
 from ruda.ops.movement import expand_dims, permute_dims, reshape, squeeze
 from ruda.ops.table import composite
+from ruda.tensor.given import given_tensors
 from ruda.tensor.tensor import RudaTensor
 
 
 @composite
+@given_tensors
 def bilinear(
     input1: RudaTensor, input2: RudaTensor, weight: RudaTensor, bias: RudaTensor | None = None
 ) -> RudaTensor:

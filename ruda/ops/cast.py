@@ -11,6 +11,7 @@ from ruda.core.errors import DTypeError
 from ruda.ops import rules
 from ruda.ops.movement import copy as _duplicate
 from ruda.ops.table import row
+from ruda.tensor.given import given_tensors
 from ruda.tensor.tensor import RudaTensor
 
 DTYPE_NAMES = frozenset(d.name for d in ALL)
@@ -62,6 +63,7 @@ _to = row(
 )
 
 
+@given_tensors
 def astype(x: RudaTensor, dtype: Any, /, *, copy: bool = True, device: Any = None) -> RudaTensor:
     """``x`` with its elements converted to ``dtype``; differentiable between floating dtypes.
 

@@ -9,6 +9,7 @@ from ruda.ops import recurrent
 from ruda.ops.linear import linear
 from ruda.ops.movement import expand_dims, reshape, squeeze
 from ruda.ops.table import composite
+from ruda.tensor.given import given_tensors
 from ruda.tensor.tensor import RudaTensor
 
 State = tuple[RudaTensor, RudaTensor]
@@ -27,6 +28,7 @@ def _joined(b_ih: RudaTensor | None, b_hh: RudaTensor | None) -> RudaTensor | No
 
 
 @composite
+@given_tensors
 def rnn_layer(
     x: RudaTensor,
     h0: RudaTensor,
@@ -56,6 +58,7 @@ def rnn_layer(
 
 
 @composite
+@given_tensors
 def lstm_layer(
     x: RudaTensor,
     state: State,
@@ -80,6 +83,7 @@ def lstm_layer(
 
 
 @composite
+@given_tensors
 def gru_layer(
     x: RudaTensor,
     h0: RudaTensor,
@@ -101,12 +105,14 @@ def gru_layer(
 
 
 @composite
+@given_tensors
 def rnn_cell(input: RudaTensor, hx: RudaTensor, *weights: Any, **options: Any) -> RudaTensor:
     """One step of ``rnn_layer``: ``input [N, I]`` and ``hx [N, H]`` to the next ``[N, H]``."""
     return squeeze(rnn_layer(expand_dims(input, 0), hx, *weights, **options), 0)
 
 
 @composite
+@given_tensors
 def lstm_cell(input: RudaTensor, hx: State, *weights: Any, **options: Any) -> State:
     """One step of ``lstm_layer``: ``input [N, I]`` and a state to the next state ``(h, c)``."""
     h, c = lstm_layer(expand_dims(input, 0), hx, *weights, **options)
@@ -114,6 +120,7 @@ def lstm_cell(input: RudaTensor, hx: State, *weights: Any, **options: Any) -> St
 
 
 @composite
+@given_tensors
 def gru_cell(input: RudaTensor, hx: RudaTensor, *weights: Any, **options: Any) -> RudaTensor:
     """One step of ``gru_layer``: ``input [N, I]`` and ``hx [N, H]`` to the next ``[N, H]``."""
     return squeeze(gru_layer(expand_dims(input, 0), hx, *weights, **options), 0)

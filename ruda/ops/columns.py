@@ -17,6 +17,7 @@ from ruda.ops.reference.windows import offset_slices, pad_spatial, window_count,
 from ruda.ops.rules import Specs
 from ruda.ops.table import row
 from ruda.ops.windows import Pairs, padding_pairs, per_axis
+from ruda.tensor.given import given_tensors
 from ruda.tensor.tensor import RudaTensor
 
 
@@ -104,6 +105,7 @@ def _window(
     return kernel, steps, padding_pairs(padding, rank, op), gaps
 
 
+@given_tensors
 def im2col(
     input: RudaTensor, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
 ) -> RudaTensor:
@@ -123,6 +125,7 @@ def im2col(
     return squeeze(_im2col(expand_dims(input, 0), *window), 0)
 
 
+@given_tensors
 def col2im(
     input: RudaTensor,
     output_size: Sequence[int],

@@ -15,6 +15,7 @@ from ruda.ops.movement import expand_dims, moveaxis, reshape, squeeze
 from ruda.ops.reference.convolve import chosen
 from ruda.ops.strategy import Explanation
 from ruda.ops.windows import Pairs, padding_pairs, per_axis
+from ruda.tensor.given import given_tensors
 from ruda.tensor.tensor import RudaTensor
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
 ]
 
 
+@given_tensors
 def conv1d(
     input: RudaTensor,
     weight: RudaTensor,
@@ -53,6 +55,7 @@ def conv1d(
     return _convolve("conv1d", 1, input, weight, bias, *settings)
 
 
+@given_tensors
 def conv2d(
     input: RudaTensor,
     weight: RudaTensor,
@@ -88,6 +91,7 @@ def conv2d(
     return _convolve("conv2d", 2, input, weight, bias, *settings)
 
 
+@given_tensors
 def conv3d(
     input: RudaTensor,
     weight: RudaTensor,
@@ -200,6 +204,7 @@ def _named_padding(name: str, padding: str, kernel: Shape, stride: Shape, dilati
     return tuple((total // 2, total - total // 2) for total in totals)
 
 
+@given_tensors
 def conv_forward_nhwc(
     input: RudaTensor,
     weight: RudaTensor,
@@ -229,6 +234,7 @@ def conv_forward_nhwc(
     return add_bias(rows.conv(input, weight, *attrs), bias, 0)
 
 
+@given_tensors
 def conv_data_backward(
     g: RudaTensor,
     weight: RudaTensor,
@@ -277,6 +283,7 @@ def conv_weight_backward(
     return moveaxis(out, -1, 1)
 
 
+@given_tensors
 def explain_conv(input: RudaTensor, weight: RudaTensor, *, layout: str = "nchw") -> Explanation:
     """Which strategy ``strategy="auto"`` runs for the forward of these operands, and what else can.
 

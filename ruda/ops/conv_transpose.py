@@ -11,6 +11,7 @@ from ruda.ops.movement import expand_dims, squeeze
 from ruda.ops.table import composite
 from ruda.ops.tiling import pad
 from ruda.ops.windows import Pairs, padding_pairs, per_axis
+from ruda.tensor.given import given_tensors
 from ruda.tensor.tensor import RudaTensor
 
 
@@ -80,6 +81,7 @@ def _sizes(
 
 
 @composite
+@given_tensors
 def conv_transpose1d(
     input: RudaTensor,
     weight: RudaTensor,
@@ -96,6 +98,7 @@ def conv_transpose1d(
 
 
 @composite
+@given_tensors
 def conv_transpose2d(
     input: RudaTensor,
     weight: RudaTensor,
@@ -120,6 +123,7 @@ def conv_transpose2d(
 
 
 @composite
+@given_tensors
 def conv_transpose3d(
     input: RudaTensor,
     weight: RudaTensor,

@@ -27,12 +27,14 @@ from ruda.ops.movement import flip, moveaxis
 from ruda.ops.select import where
 from ruda.ops.strides import span
 from ruda.ops.table import composite
+from ruda.tensor.given import given_tensors
 from ruda.tensor.tensor import RudaTensor
 
 _INVERSE = {1: 1, 2: 3, 3: 2, 4: 4}
 
 
 @composite
+@given_tensors
 def dct(
     x: RudaTensor,
     /,
@@ -54,6 +56,7 @@ def dct(
 
 
 @composite
+@given_tensors
 def idct(
     x: RudaTensor,
     /,

@@ -16,6 +16,7 @@ from ruda.ops.conversion import check_scalar
 from ruda.ops.movement import copy as _copy
 from ruda.ops.table import row
 from ruda.tensor.dispatch import clear_plans
+from ruda.tensor.given import given_tensors
 from ruda.tensor.operands import as_scalar
 from ruda.tensor.tensor import RudaTensor
 
@@ -137,6 +138,7 @@ def empty(shape: Any, *, dtype: Any = None, device: Any = None, pin: bool = Fals
     return zeros(shape, dtype=dtype, device=device)
 
 
+@given_tensors
 def full_like(
     x: RudaTensor, /, fill_value: Any, *, dtype: Any = None, device: Any = None
 ) -> RudaTensor:
@@ -145,11 +147,13 @@ def full_like(
     return full(x.shape, fill_value, dtype=kind, device=device or x.device)
 
 
+@given_tensors
 def zeros_like(x: RudaTensor, /, *, dtype: Any = None, device: Any = None) -> RudaTensor:
     """Zeros in the shape of ``x``, its dtype and its device unless given."""
     return zeros(x.shape, dtype=x.dtype if dtype is None else dtype, device=device or x.device)
 
 
+@given_tensors
 def ones_like(x: RudaTensor, /, *, dtype: Any = None, device: Any = None) -> RudaTensor:
     """Ones in the shape of ``x``, its dtype and its device unless given."""
     if dtype is None and device is None:
@@ -157,6 +161,7 @@ def ones_like(x: RudaTensor, /, *, dtype: Any = None, device: Any = None) -> Rud
     return ones(x.shape, dtype=x.dtype if dtype is None else dtype, device=device or x.device)
 
 
+@given_tensors
 def empty_like(x: RudaTensor, /, *, dtype: Any = None, device: Any = None) -> RudaTensor:
     """``empty`` in the shape of ``x``, its dtype and its device unless given."""
     return empty(x.shape, dtype=x.dtype if dtype is None else dtype, device=device or x.device)

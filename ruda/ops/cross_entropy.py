@@ -27,6 +27,7 @@ from ruda.ops.softmax import log_softmax
 from ruda.ops.statistics import logsumexp
 from ruda.ops.statistics import mean as mean_of
 from ruda.ops.table import fused
+from ruda.tensor.given import given_tensors
 from ruda.tensor.tensor import RudaTensor
 
 REDUCTIONS = ("none", "mean", "sum")
@@ -247,6 +248,7 @@ def _cross_entropy(
     return where(counts(target, ignore_index), loss, 0), lse
 
 
+@given_tensors
 def cross_entropy(
     logits: RudaTensor,
     target: RudaTensor,

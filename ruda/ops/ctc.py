@@ -33,6 +33,7 @@ from ruda.ops.rules import Specs
 from ruda.ops.select import where
 from ruda.ops.strides import span
 from ruda.ops.table import fused
+from ruda.tensor.given import given_tensors
 from ruda.tensor.operands import as_scalar
 from ruda.tensor.tensor import RudaTensor
 
@@ -307,6 +308,7 @@ def _padded(targets: RudaTensor, lengths: Any) -> RudaTensor:
     return reshape(flat, places.shape)
 
 
+@given_tensors
 def ctc_loss(
     log_probs: RudaTensor,
     targets: RudaTensor,

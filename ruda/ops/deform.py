@@ -22,6 +22,7 @@ from ruda.ops.rowwise import wide
 from ruda.ops.rules import Specs
 from ruda.ops.table import fused
 from ruda.ops.windows import Pairs, padding_pairs, per_axis
+from ruda.tensor.given import given_tensors
 from ruda.tensor.tensor import RudaTensor
 
 
@@ -114,6 +115,7 @@ def _places(axis: int, count: int, step: int, start: int, x: RudaTensor) -> Ruda
     return reshape(line, tuple(-1 if i == axis else 1 for i in range(4)))
 
 
+@given_tensors
 def deform_conv2d(
     input: RudaTensor,
     offset: RudaTensor,

@@ -15,6 +15,7 @@ from ruda.ops.create import float_dtype, ones
 from ruda.ops.movement import broadcast_to, reshape
 from ruda.ops.strides import diagonal_embedded, diagonal_view
 from ruda.ops.table import row
+from ruda.tensor.given import given_tensors
 from ruda.tensor.tensor import RudaTensor
 
 _eye = row(
@@ -98,6 +99,7 @@ def triu(x: RudaTensor, /, *, k: int = 0) -> RudaTensor:
     return _triu(x, index(k, "triu", "k"))
 
 
+@given_tensors
 def diagonal(x: RudaTensor, /, *, offset: int = 0, axis1: int = 0, axis2: int = 1) -> RudaTensor:
     """The elements at ``[i, i + offset]`` of ``axis1`` and ``axis2``, as a new last axis; a view.
 
@@ -112,6 +114,7 @@ def diagonal(x: RudaTensor, /, *, offset: int = 0, axis1: int = 0, axis2: int = 
     return diagonal_view(x, index(offset, "diagonal", "offset"), first, second)
 
 
+@given_tensors
 def diag(x: RudaTensor, /, *, k: int = 0) -> RudaTensor:
     """A matrix with the vector ``x`` on diagonal ``k``, or diagonal ``k`` of the matrix ``x``.
 
@@ -127,6 +130,7 @@ def diag(x: RudaTensor, /, *, k: int = 0) -> RudaTensor:
     return diagonal_embedded(x, (n, n), offset, 0, 1)
 
 
+@given_tensors
 def meshgrid(*arrays: RudaTensor, indexing: str = "xy") -> list[RudaTensor]:
     """Coordinates of a grid from one vector per axis; views.
 

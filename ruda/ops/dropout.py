@@ -18,6 +18,7 @@ from ruda.ops.scalars import real_number
 from ruda.ops.select import where
 from ruda.ops.table import composite, fused, row
 from ruda.ops.windows import check_rank
+from ruda.tensor.given import given_tensors
 from ruda.tensor.host import draw_number, seed_number
 from ruda.tensor.tensor import RudaTensor
 
@@ -65,6 +66,7 @@ def _dropout(x: RudaTensor, p: float, seed: int, draw: Any) -> RudaTensor:
     return where(keep, x * kept_scale(p), 0)
 
 
+@given_tensors
 def dropout(
     input: RudaTensor, p: float = 0.5, training: bool = True, *, generator: Any = None
 ) -> RudaTensor:
@@ -98,6 +100,7 @@ def _channels(
 
 
 @composite
+@given_tensors
 def dropout1d(
     input: RudaTensor, p: float = 0.5, training: bool = True, *, generator: Any = None
 ) -> RudaTensor:
@@ -106,6 +109,7 @@ def dropout1d(
 
 
 @composite
+@given_tensors
 def dropout2d(
     input: RudaTensor, p: float = 0.5, training: bool = True, *, generator: Any = None
 ) -> RudaTensor:
@@ -114,6 +118,7 @@ def dropout2d(
 
 
 @composite
+@given_tensors
 def dropout3d(
     input: RudaTensor, p: float = 0.5, training: bool = True, *, generator: Any = None
 ) -> RudaTensor:

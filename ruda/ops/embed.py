@@ -15,6 +15,7 @@ from ruda.ops.movement import expand_dims
 from ruda.ops.rules import Specs
 from ruda.ops.select import where
 from ruda.ops.table import row
+from ruda.tensor.given import given_tensors
 from ruda.tensor.tensor import RudaTensor
 
 
@@ -110,6 +111,7 @@ _embedding_backward = row(
 )
 
 
+@given_tensors
 def embedding(input: RudaTensor, weight: RudaTensor, padding_idx: int | None = None) -> RudaTensor:
     """Rows of ``weight [rows, ...]`` at the integers ``input [*]``: ``[*, ...]``.
 

@@ -17,12 +17,14 @@ from ruda.ops.select import where
 from ruda.ops.sort import searchsorted
 from ruda.ops.strides import span
 from ruda.ops.table import composite
+from ruda.tensor.given import given_tensors
 from ruda.tensor.tensor import RudaTensor
 
 _MODES = ("sum", "mean", "max")
 
 
 @composite
+@given_tensors
 def embedding_bag(
     input: RudaTensor,
     weight: RudaTensor,

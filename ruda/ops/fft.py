@@ -26,6 +26,7 @@ from ruda.ops.rules import Specs
 from ruda.ops.select import where
 from ruda.ops.strides import span
 from ruda.ops.table import composite, row
+from ruda.tensor.given import given_tensors
 from ruda.tensor.tensor import RudaTensor
 
 # The norm under which the opposite direction has the same scale.
@@ -182,6 +183,7 @@ def _sizes(n: int | None) -> tuple[int, ...] | None:
     return None if n is None else (n,)
 
 
+@given_tensors
 def fft(
     x: RudaTensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward"
 ) -> RudaTensor:
@@ -196,6 +198,7 @@ def fft(
     return _complex_transform(x, _sizes(n), (axis,), norm, "fft", False)
 
 
+@given_tensors
 def ifft(
     x: RudaTensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward"
 ) -> RudaTensor:
@@ -203,6 +206,7 @@ def ifft(
     return _complex_transform(x, _sizes(n), (axis,), norm, "ifft", True)
 
 
+@given_tensors
 def fftn(
     x: RudaTensor,
     /,
@@ -215,6 +219,7 @@ def fftn(
     return _complex_transform(x, s, axes, norm, "fftn", False)
 
 
+@given_tensors
 def ifftn(
     x: RudaTensor,
     /,
@@ -249,6 +254,7 @@ def _to_real(x: RudaTensor, s: Any, axes: Any, norm: Any, op: str) -> RudaTensor
     return _irfft(x, places, length, checked_norm(norm, op))
 
 
+@given_tensors
 def rfft(
     x: RudaTensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward"
 ) -> RudaTensor:
@@ -260,6 +266,7 @@ def rfft(
     return _real_transform(x, _sizes(n), (axis,), norm, "rfft")
 
 
+@given_tensors
 def irfft(
     x: RudaTensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward"
 ) -> RudaTensor:
@@ -271,6 +278,7 @@ def irfft(
     return _to_real(x, _sizes(n), (axis,), norm, "irfft")
 
 
+@given_tensors
 def rfftn(
     x: RudaTensor,
     /,
@@ -283,6 +291,7 @@ def rfftn(
     return _real_transform(x, s, axes, norm, "rfftn")
 
 
+@given_tensors
 def irfftn(
     x: RudaTensor,
     /,
@@ -296,6 +305,7 @@ def irfftn(
 
 
 @composite
+@given_tensors
 def hfft(
     x: RudaTensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward"
 ) -> RudaTensor:
@@ -305,6 +315,7 @@ def hfft(
 
 
 @composite
+@given_tensors
 def ihfft(
     x: RudaTensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward"
 ) -> RudaTensor:
@@ -348,6 +359,7 @@ def _shifted(x: RudaTensor, axes: Any, op: str, extra: int) -> RudaTensor:
 
 
 @composite
+@given_tensors
 def fftshift(x: RudaTensor, /, *, axes: Any = None) -> RudaTensor:
     """``x`` with frequency 0 moved to the middle of ``axes`` (one, several, or None for all).
 
@@ -358,6 +370,7 @@ def fftshift(x: RudaTensor, /, *, axes: Any = None) -> RudaTensor:
 
 
 @composite
+@given_tensors
 def ifftshift(x: RudaTensor, /, *, axes: Any = None) -> RudaTensor:
     """The inverse of ``fftshift``, different from it where a length is odd."""
     return _shifted(x, axes, "ifftshift", 0)

@@ -11,6 +11,7 @@ from ruda.core.shapes import Shape, index, normalize_axis
 from ruda.ops.movement import view
 from ruda.ops.rules import Specs
 from ruda.ops.strides import adjoint, as_strided_bytes
+from ruda.tensor.given import given_tensors
 from ruda.tensor.tensor import RudaTensor
 
 
@@ -59,6 +60,7 @@ windows_added = adjoint(
 )
 
 
+@given_tensors
 def unfold(x: RudaTensor, /, size: int, *, step: int = 1, axis: int = -1) -> RudaTensor:
     """Windows of ``size`` elements along ``axis``, ``step`` apart, along a new last axis; a view.
 
@@ -75,6 +77,7 @@ def unfold(x: RudaTensor, /, size: int, *, step: int = 1, axis: int = -1) -> Rud
     return window_view(x, place, length, stride)
 
 
+@given_tensors
 def fold(x: RudaTensor, length: int, /, *, step: int = 1, axis: int = -1) -> RudaTensor:
     """Windows, laid out as ``unfold`` gives them, added up along an ``axis`` of ``length``.
 

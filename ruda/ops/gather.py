@@ -14,6 +14,7 @@ from ruda.ops.index import ALONG, INDEX
 from ruda.ops.movement import broadcast_to, expand_dims
 from ruda.ops.places import Family
 from ruda.ops.reduce import max
+from ruda.tensor.given import given_tensors
 from ruda.tensor.tensor import RudaTensor
 
 
@@ -31,6 +32,7 @@ def _places(op: str, indices: Any, x: RudaTensor) -> RudaTensor:
     return indices
 
 
+@given_tensors
 def take(x: RudaTensor, indices: Any, /, *, axis: int | None = None) -> RudaTensor:
     """Slices of ``x`` along ``axis`` at ``indices``, whose axes take the place of ``axis``.
 
@@ -54,6 +56,7 @@ def _read(op: str, rows: Family, x: RudaTensor, places: RudaTensor, axis: int) -
         raise error.renamed(op) from None
 
 
+@given_tensors
 def take_along_axis(x: RudaTensor, indices: RudaTensor, /, *, axis: int = -1) -> RudaTensor:
     """Elements of ``x`` along ``axis`` at ``indices``, place by place on the other axes.
 
@@ -123,6 +126,7 @@ def _write(
         raise error.renamed(op) from None
 
 
+@given_tensors
 def index_add(x: RudaTensor, index: RudaTensor, src: Any, /, *, axis: int = 0) -> RudaTensor:
     """``x`` with ``src`` added to the slices of ``axis`` that ``index [n]`` names.
 
@@ -134,6 +138,7 @@ def index_add(x: RudaTensor, index: RudaTensor, src: Any, /, *, axis: int = 0) -
     return INDEX.add(x, src, places, (_axis("index_add", x, axis),))
 
 
+@given_tensors
 def index_put(
     x: RudaTensor, indices: Any, values: Any, /, *, accumulate: bool = False
 ) -> RudaTensor:
@@ -152,6 +157,7 @@ def put_at(op: str, x: RudaTensor, key: tuple[Any, ...], values: Any, mode: str)
     return _write(op, INDEX, x, values, places, axes, mode)
 
 
+@given_tensors
 def masked_select(x: RudaTensor, mask: RudaTensor, /) -> RudaTensor:
     """The elements of ``x`` where ``mask``, which broadcasts with it, is true, row-major, 1-d.
 
@@ -163,6 +169,7 @@ def masked_select(x: RudaTensor, mask: RudaTensor, /) -> RudaTensor:
     return getitem(broadcast_to(x, shape), broadcast_to(mask, shape))
 
 
+@given_tensors
 def one_hot(
     index: RudaTensor, num_classes: int | None = None, /, *, dtype: Any = None
 ) -> RudaTensor:

@@ -18,6 +18,7 @@ from ruda.ops.reference import pixels as reference
 from ruda.ops.rowwise import wide
 from ruda.ops.rules import Specs
 from ruda.ops.table import composite, fused
+from ruda.tensor.given import given_tensors
 from ruda.tensor.tensor import RudaTensor
 
 _MODES = ("bilinear", "nearest", "bicubic")
@@ -96,6 +97,7 @@ def grid_sample(
 
 
 @composite
+@given_tensors
 def affine_grid(theta: RudaTensor, size: Sequence[int], align_corners: bool = False) -> RudaTensor:
     """The grid of ``grid_sample`` that maps each output pixel by ``theta [N, 2, 3]``.
 

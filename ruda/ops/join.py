@@ -15,6 +15,7 @@ from ruda.ops.rules import Specs
 from ruda.ops.strides import slice_view, span
 from ruda.ops.table import composite, row
 from ruda.tensor.dispatch import OPS, slow
+from ruda.tensor.given import given_tensors
 from ruda.tensor.operands import Vector
 from ruda.tensor.tensor import RudaTensor
 
@@ -112,6 +113,7 @@ def stack(arrays: Sequence[RudaTensor], /, *, axis: int = 0) -> RudaTensor:
     return slow(OPS["concat"], [_reshape(x, wide) for x in xs], (place,))
 
 
+@given_tensors
 def unstack(x: RudaTensor, /, *, axis: int = 0) -> tuple[RudaTensor, ...]:
     """One tensor per place along ``axis``, that axis removed; views.
 
@@ -127,6 +129,7 @@ def unstack(x: RudaTensor, /, *, axis: int = 0) -> tuple[RudaTensor, ...]:
     )
 
 
+@given_tensors
 def split(x: RudaTensor, sizes: Any, /, *, axis: int = 0) -> tuple[RudaTensor, ...]:
     """Consecutive parts of ``x`` along ``axis``; views.
 

@@ -20,10 +20,12 @@ from ruda.ops.rowwise import wide
 from ruda.ops.scalars import real_number
 from ruda.ops.select import where
 from ruda.ops.table import composite
+from ruda.tensor.given import given_tensors
 from ruda.tensor.tensor import RudaTensor
 
 
 @composite
+@given_tensors
 def poisson_nll_loss(
     input: RudaTensor,
     target: RudaTensor,
@@ -52,6 +54,7 @@ def poisson_nll_loss(
 
 
 @composite
+@given_tensors
 def gaussian_nll_loss(
     input: RudaTensor,
     target: RudaTensor,
@@ -96,6 +99,7 @@ def _spread(name: str, var: RudaTensor, x: RudaTensor) -> RudaTensor:
 
 
 @composite
+@given_tensors
 def sigmoid_focal_loss(
     input: RudaTensor,
     target: RudaTensor,
@@ -123,6 +127,7 @@ def sigmoid_focal_loss(
 
 
 @composite
+@given_tensors
 def dice_loss(
     input: RudaTensor, target: RudaTensor, *, smooth: float = 1.0, reduction: str = "mean"
 ) -> RudaTensor:
@@ -141,6 +146,7 @@ def dice_loss(
 
 
 @composite
+@given_tensors
 def log_cosh_loss(input: RudaTensor, target: RudaTensor, *, reduction: str = "mean") -> RudaTensor:
     """``log(cosh(input - target))``, without overflow; arguments and errors as ``mse_loss``."""
     a, b = matched("log_cosh_loss", input, target, reduction)
@@ -151,6 +157,7 @@ def log_cosh_loss(input: RudaTensor, target: RudaTensor, *, reduction: str = "me
 
 
 @composite
+@given_tensors
 def msle_loss(input: RudaTensor, target: RudaTensor, *, reduction: str = "mean") -> RudaTensor:
     """``(log(1 + input) - log(1 + target))²``: squared relative errors of values above -1.
 
@@ -162,6 +169,7 @@ def msle_loss(input: RudaTensor, target: RudaTensor, *, reduction: str = "mean")
 
 
 @composite
+@given_tensors
 def lp_loss(
     input: RudaTensor, target: RudaTensor, *, p: float = 2.0, reduction: str = "mean"
 ) -> RudaTensor:
@@ -172,6 +180,7 @@ def lp_loss(
 
 
 @composite
+@given_tensors
 def quantile_loss(
     input: RudaTensor, target: RudaTensor, *, q: float = 0.5, reduction: str = "mean"
 ) -> RudaTensor:

@@ -28,6 +28,7 @@ from ruda.ops.reduce import sum as _sum
 from ruda.ops.rules import Specs
 from ruda.ops.statistics import vector_norm
 from ruda.ops.table import composite, row
+from ruda.tensor.given import given_tensors
 from ruda.tensor.tensor import RudaTensor
 
 _SINGULAR = {"nuc": _sum, 2: _max, -2: _min}
@@ -35,6 +36,7 @@ _SUMMED = {1: (-2, _max), -1: (-2, _min), math.inf: (-1, _max), -math.inf: (-1, 
 
 
 @composite
+@given_tensors
 def matrix_norm(x: RudaTensor, /, *, keepdims: bool = False, ord: Any = "fro") -> RudaTensor:
     """Norm of the matrices ``x [..., m, n]``: ``[...]``, real.
 
@@ -80,6 +82,7 @@ def matrix_power(x: RudaTensor, n: int, /) -> RudaTensor:
     return identity_like(x) if out is None else out
 
 
+@given_tensors
 def diagonal(x: RudaTensor, /, *, offset: int = 0) -> RudaTensor:
     """The elements ``x[..., i, i + offset]`` of the matrices ``x``; a view.
 
@@ -92,6 +95,7 @@ def diagonal(x: RudaTensor, /, *, offset: int = 0) -> RudaTensor:
 
 
 @composite
+@given_tensors
 def trace(x: RudaTensor, /, *, offset: int = 0, dtype: Any = None) -> RudaTensor:
     """Sum of the diagonal ``offset`` of the matrices ``x [..., m, n]``, in the dtype of ``sum``.
 
@@ -122,6 +126,7 @@ _cross = row(
 )
 
 
+@given_tensors
 def cross(x: RudaTensor, y: RudaTensor, /, *, axis: int = -1) -> RudaTensor:
     """Cross product of the vectors of 3 elements along ``axis``; the other axes broadcast.
 

@@ -24,6 +24,7 @@ from ruda.ops.movement import expand_dims, squeeze
 from ruda.ops.reduce import sum as _sum
 from ruda.ops.rules import Specs
 from ruda.ops.table import composite
+from ruda.tensor.given import given_tensors
 from ruda.tensor.tensor import RudaTensor
 
 
@@ -81,6 +82,7 @@ def _columns_of(solver: Any, x: RudaTensor, y: RudaTensor, *attrs: Any) -> RudaT
     return solver(x, y, *attrs)
 
 
+@given_tensors
 def solve(x1: RudaTensor, x2: RudaTensor, /) -> RudaTensor:
     """``z`` with ``x1 z = x2``, for square ``x1 [..., n, n]`` and ``x2 [..., n, k]`` or ``[n]``.
 
@@ -218,6 +220,7 @@ _pinv = lapack_row(
 )
 
 
+@given_tensors
 def pinv(x: RudaTensor, /, *, rtol: Any = None) -> RudaTensor:
     """Moore-Penrose pseudoinverse ``[..., n, m]`` of ``x [..., m, n]``.
 
@@ -232,6 +235,7 @@ def pinv(x: RudaTensor, /, *, rtol: Any = None) -> RudaTensor:
 
 
 @composite
+@given_tensors
 def lstsq(x1: RudaTensor, x2: RudaTensor, /, *, rtol: Any = None) -> LstsqResult:
     """The smallest ``z`` among those that minimise ``|x1 z - x2|``, with what it leaves.
 

@@ -30,6 +30,7 @@ from ruda.ops.reduce import sum as _sum
 from ruda.ops.rules import Specs
 from ruda.ops.select import where
 from ruda.ops.table import composite
+from ruda.tensor.given import given_tensors
 from ruda.tensor.tensor import RudaTensor
 
 
@@ -197,6 +198,7 @@ _svd_full = lapack_row(
 )
 
 
+@given_tensors
 def svd(x: RudaTensor, /, *, full_matrices: bool = True) -> SVDResult:
     """``U [..., m, m]``, ``S [..., k]`` and ``Vh [..., n, n]``: ``x = U[:, :k] diag(S) Vh[:k]``.
 
@@ -236,6 +238,7 @@ def default_rtol(x: RudaTensor) -> float:
 
 
 @composite
+@given_tensors
 def matrix_rank(x: RudaTensor, /, *, rtol: Any = None) -> RudaTensor:
     """How many singular values of ``x [..., m, n]`` exceed ``rtol`` times the largest: int64.
 

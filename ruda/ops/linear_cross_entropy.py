@@ -30,6 +30,7 @@ from ruda.ops.rowwise import check_beside, rounded, statistics_dtype, wide
 from ruda.ops.rules import Specs
 from ruda.ops.scalars import real_number
 from ruda.ops.table import TABLE, fused
+from ruda.tensor.given import given_tensors
 from ruda.tensor.tensor import RudaTensor
 
 ELEMENTS = 1 << 22
@@ -220,6 +221,7 @@ def _row(hidden: RudaTensor, weight: RudaTensor, target: RudaTensor, bias: Any, 
     return tuple(concat(out) for out in zip(*parts, strict=True))
 
 
+@given_tensors
 def linear_cross_entropy(
     hidden: RudaTensor,
     weight: RudaTensor,

@@ -13,10 +13,12 @@ from ruda.ops.pool import avg_pool2d
 from ruda.ops.rowwise import NormalizationArgumentError, positive, rounded, wide
 from ruda.ops.statistics import vector_norm
 from ruda.ops.table import composite
+from ruda.tensor.given import given_tensors
 from ruda.tensor.tensor import RudaTensor
 
 
 @composite
+@given_tensors
 def normalize(input: RudaTensor, p: float = 2.0, axis: Any = 1, eps: float = 1e-12) -> RudaTensor:
     """``input / max(|input|, eps)`` with the norm of order ``p`` along ``axis``, one or several.
 

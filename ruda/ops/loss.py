@@ -24,6 +24,7 @@ from ruda.ops.rowwise import rounded, wide
 from ruda.ops.scalars import real_number
 from ruda.ops.select import where
 from ruda.ops.table import composite
+from ruda.tensor.given import given_tensors
 from ruda.tensor.tensor import RudaTensor
 
 
@@ -50,6 +51,7 @@ def finished(loss: RudaTensor, input: RudaTensor, reduction: str) -> RudaTensor:
 
 
 @composite
+@given_tensors
 def mse_loss(input: RudaTensor, target: RudaTensor, *, reduction: str = "mean") -> RudaTensor:
     """``(input - target)²``; ``reduction`` is ``"mean"``, ``"sum"`` or ``"none"``.
 
@@ -64,6 +66,7 @@ def mse_loss(input: RudaTensor, target: RudaTensor, *, reduction: str = "mean") 
 
 
 @composite
+@given_tensors
 def l1_loss(input: RudaTensor, target: RudaTensor, *, reduction: str = "mean") -> RudaTensor:
     """``|input - target|``; arguments and errors as ``mse_loss``."""
     a, b = matched("l1_loss", input, target, reduction)
@@ -71,6 +74,7 @@ def l1_loss(input: RudaTensor, target: RudaTensor, *, reduction: str = "mean") -
 
 
 @composite
+@given_tensors
 def smooth_l1_loss(
     input: RudaTensor, target: RudaTensor, *, reduction: str = "mean", beta: float = 1.0
 ) -> RudaTensor:
@@ -88,6 +92,7 @@ def smooth_l1_loss(
 
 
 @composite
+@given_tensors
 def huber_loss(
     input: RudaTensor, target: RudaTensor, *, reduction: str = "mean", delta: float = 1.0
 ) -> RudaTensor:
@@ -103,6 +108,7 @@ def huber_loss(
 
 
 @composite
+@given_tensors
 def binary_cross_entropy(
     input: RudaTensor,
     target: RudaTensor,
@@ -122,6 +128,7 @@ def binary_cross_entropy(
 
 
 @composite
+@given_tensors
 def binary_cross_entropy_with_logits(
     input: RudaTensor,
     target: RudaTensor,
@@ -155,6 +162,7 @@ def weighted(name: str, loss: RudaTensor, weight: RudaTensor | None) -> RudaTens
 
 
 @composite
+@given_tensors
 def kl_div(
     input: RudaTensor, target: RudaTensor, *, reduction: str = "mean", log_target: bool = False
 ) -> RudaTensor:
@@ -176,6 +184,7 @@ def kl_div(
 
 
 @composite
+@given_tensors
 def nll_loss(
     input: RudaTensor,
     target: RudaTensor,

@@ -22,10 +22,12 @@ from ruda.ops.scan import cumsum
 from ruda.ops.select import where
 from ruda.ops.statistics import mean
 from ruda.ops.table import composite
+from ruda.tensor.given import given_tensors
 from ruda.tensor.tensor import RudaTensor
 
 
 @composite
+@given_tensors
 def hinge_embedding_loss(
     input: RudaTensor, target: RudaTensor, *, margin: float = 1.0, reduction: str = "mean"
 ) -> RudaTensor:
@@ -40,6 +42,7 @@ def hinge_embedding_loss(
 
 
 @composite
+@given_tensors
 def soft_margin_loss(
     input: RudaTensor, target: RudaTensor, *, reduction: str = "mean"
 ) -> RudaTensor:
@@ -53,6 +56,7 @@ def soft_margin_loss(
 
 
 @composite
+@given_tensors
 def margin_ranking_loss(
     input1: RudaTensor,
     input2: RudaTensor,
@@ -90,6 +94,7 @@ def _labels(name: str, target: RudaTensor, shape: tuple[int, ...]) -> None:
 
 
 @composite
+@given_tensors
 def multi_margin_loss(
     input: RudaTensor,
     target: RudaTensor,
@@ -125,6 +130,7 @@ def multi_margin_loss(
 
 
 @composite
+@given_tensors
 def multilabel_margin_loss(
     input: RudaTensor, target: RudaTensor, *, reduction: str = "mean"
 ) -> RudaTensor:
@@ -151,6 +157,7 @@ def multilabel_margin_loss(
 
 
 @composite
+@given_tensors
 def multilabel_soft_margin_loss(
     input: RudaTensor,
     target: RudaTensor,
@@ -171,6 +178,7 @@ def multilabel_soft_margin_loss(
 
 
 @composite
+@given_tensors
 def hinge_loss(input: RudaTensor, target: RudaTensor, *, reduction: str = "mean") -> RudaTensor:
     """``max(0, 1 - target input)`` for targets 1 and -1; arguments and errors as ``mse_loss``."""
     x, t = matched("hinge_loss", input, target, reduction)

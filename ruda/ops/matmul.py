@@ -25,6 +25,7 @@ from ruda.ops.movement import expand_dims, matrix_transpose, moveaxis, permute_d
 from ruda.ops.movement import squeeze as _squeeze
 from ruda.ops.rules import Specs
 from ruda.ops.table import composite, row
+from ruda.tensor.given import given_tensors
 from ruda.tensor.tensor import RudaTensor
 
 
@@ -137,6 +138,7 @@ def matmul(
 
 
 @composite
+@given_tensors
 def vecdot(x: RudaTensor, y: RudaTensor, /, *, axis: int = -1) -> RudaTensor:
     """Sum over ``axis`` of ``conj(x) * y``; the other axes broadcast, counted from the right.
 
@@ -161,6 +163,7 @@ def axis_from_right(op: str, x: RudaTensor, y: RudaTensor, axis: int) -> int:
 
 
 @composite
+@given_tensors
 def tensordot(x: RudaTensor, y: RudaTensor, /, *, axes: Any = 2) -> RudaTensor:
     """Sum of products over pairs of axes of ``x`` and ``y``; the free axes of ``x`` come first.
 
@@ -202,6 +205,7 @@ def _paired_axes(x: RudaTensor, y: RudaTensor, axes: Any) -> tuple[list[int], li
 
 
 @composite
+@given_tensors
 def outer(x: RudaTensor, y: RudaTensor, /) -> RudaTensor:
     """Every product of an element of ``x [m]`` with one of ``y [n]``: ``[m, n]``.
 

@@ -24,6 +24,7 @@ from ruda.core.spec import Spec
 from ruda.ops import rules
 from ruda.ops.rules import Specs
 from ruda.ops.table import TABLE, composite, row
+from ruda.tensor.given import given_tensors
 from ruda.tensor.tensor import RudaTensor
 
 
@@ -136,6 +137,7 @@ copy = row(
 )
 
 
+@given_tensors
 def contiguous(x: RudaTensor, /) -> RudaTensor:
     """``x`` itself when its elements lie row-major without gaps, else a copy where they do."""
     return x if x.spec.contiguous else copy(x)
@@ -147,6 +149,7 @@ def zeros_of(spec: Spec, like: RudaTensor) -> RudaTensor:
     return full(0, spec.shape, like.spec.dtype, like.spec.client.device)
 
 
+@given_tensors
 def reshape(x: RudaTensor, /, shape: Any, *sizes: Any, copy: bool | None = None) -> RudaTensor:
     """The elements of ``x``, read row-major, in another shape; one size may be -1.
 
@@ -170,6 +173,7 @@ def reshape(x: RudaTensor, /, shape: Any, *sizes: Any, copy: bool | None = None)
 _copy = copy
 
 
+@given_tensors
 def permute_dims(x: RudaTensor, /, axes: Sequence[int]) -> RudaTensor:
     """``x`` with axis ``axes[i]`` at place ``i``; a view.
 
@@ -191,12 +195,14 @@ def broadcast_to(x: RudaTensor, /, shape: Any) -> RudaTensor:
     return _expand(x, normalize_shape(shape, "broadcast_to"))
 
 
+@given_tensors
 def broadcast_arrays(*arrays: RudaTensor) -> list[RudaTensor]:
     """All ``arrays`` as views of the one shape they broadcast to."""
     shape = broadcast_shapes("broadcast_arrays", *(a.shape for a in arrays))
     return [broadcast_to(a, shape) for a in arrays]
 
 
+@given_tensors
 def expand_dims(x: RudaTensor, /, axis: Any = 0) -> RudaTensor:
     """``x`` with axes of length 1 at ``axis`` (one or several) of the result; a view."""
     shape = list(x.spec.shape)
@@ -206,6 +212,7 @@ def expand_dims(x: RudaTensor, /, axis: Any = 0) -> RudaTensor:
     return _reshape(x, tuple(shape))
 
 
+@given_tensors
 def squeeze(x: RudaTensor, /, axis: Any = None) -> RudaTensor:
     """``x`` without the axes ``axis``, which must have length 1 (None: all of those); a view."""
     if axis is None:
@@ -218,11 +225,13 @@ def squeeze(x: RudaTensor, /, axis: Any = None) -> RudaTensor:
     return _reshape(x, tuple(n for i, n in enumerate(x.spec.shape) if i not in axes))
 
 
+@given_tensors
 def flip(x: RudaTensor, /, *, axis: Any = None) -> RudaTensor:
     """``x`` with the order along ``axis`` (one, several, or None for all) reversed; a view."""
     return _flip(x, normalize_axes(axis, x.spec.ndim, "flip"))
 
 
+@given_tensors
 def matrix_transpose(x: RudaTensor, /) -> RudaTensor:
     """``x [..., m, n]`` as ``[..., n, m]``; a view."""
     rank = x.spec.ndim
@@ -232,6 +241,7 @@ def matrix_transpose(x: RudaTensor, /) -> RudaTensor:
 
 
 @composite
+@given_tensors
 def moveaxis(x: RudaTensor, source: Any, destination: Any, /) -> RudaTensor:
     """``x`` with the axes ``source`` at the places ``destination``, the others in their order."""
     rank = x.ndim
@@ -248,11 +258,13 @@ def moveaxis(x: RudaTensor, source: Any, destination: Any, /) -> RudaTensor:
     return permute_dims(x, order)
 
 
+@given_tensors
 def permute(x: RudaTensor, /, *axes: Any) -> RudaTensor:
     """``permute_dims`` with the axes one by one or as one sequence; a view."""
     return permute_dims(x, axes[0] if len(axes) == 1 and isinstance(axes[0], Sequence) else axes)
 
 
+@given_tensors
 def swapaxes(x: RudaTensor, axis1: int, axis2: int, /) -> RudaTensor:
     """``x`` with two axes exchanged; a view.
 
@@ -265,6 +277,7 @@ def swapaxes(x: RudaTensor, axis1: int, axis2: int, /) -> RudaTensor:
     return _permute(x, tuple(order))
 
 
+@given_tensors
 def transpose(x: RudaTensor, axis1: int = -2, axis2: int = -1, /) -> RudaTensor:
     """``swapaxes``, of the last two axes unless others are named; a view."""
     return swapaxes(x, axis1, axis2)
@@ -278,6 +291,7 @@ def transposed(x: RudaTensor, /) -> RudaTensor:
     return _permute(x, (1, 0))
 
 
+@given_tensors
 def flatten(x: RudaTensor, /, start: int = 0, end: int = -1) -> RudaTensor:
     """``x`` with the axes ``start`` to ``end``, that one included, made one; a 0-d tensor 1-d.
 
@@ -292,6 +306,7 @@ def flatten(x: RudaTensor, /, start: int = 0, end: int = -1) -> RudaTensor:
     return _reshape(x, (*shape[:first], merged, *shape[last + 1 :]))
 
 
+@given_tensors
 def unflatten(x: RudaTensor, axis: int, sizes: Any, /) -> RudaTensor:
     """``x`` with ``axis`` divided into axes of ``sizes``, one of which may be -1; a view.
 

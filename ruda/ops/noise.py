@@ -15,6 +15,7 @@ from ruda.ops.random import uniform
 from ruda.ops.scalars import real_number
 from ruda.ops.select import where
 from ruda.ops.table import composite
+from ruda.tensor.given import given_tensors
 from ruda.tensor.tensor import RudaTensor
 
 # What selu tends to for very negative inputs: the value of a dropped element.
@@ -33,6 +34,7 @@ def _saturated(x: RudaTensor, rate: float, lead: int, generator: Any) -> RudaTen
 
 
 @composite
+@given_tensors
 def alpha_dropout(
     input: RudaTensor, p: float = 0.5, training: bool = True, *, generator: Any = None
 ) -> RudaTensor:
@@ -48,6 +50,7 @@ def alpha_dropout(
 
 
 @composite
+@given_tensors
 def feature_alpha_dropout(
     input: RudaTensor, p: float = 0.5, training: bool = True, *, generator: Any = None
 ) -> RudaTensor:

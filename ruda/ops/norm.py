@@ -31,6 +31,7 @@ from ruda.ops.rules import Specs
 from ruda.ops.standard_norm import standard_norm
 from ruda.ops.statistics import mean as mean_of
 from ruda.ops.table import fused
+from ruda.tensor.given import given_tensors
 from ruda.tensor.tensor import RudaTensor
 
 
@@ -210,6 +211,7 @@ def _rms_norm(x: RudaTensor, weight: Any, axis: int, eps: float) -> Any:
     return astype(y, x.dtype, copy=False), squeeze(rstd, axis)
 
 
+@given_tensors
 def layer_norm(
     x: RudaTensor,
     weight: RudaTensor | None = None,
@@ -250,6 +252,7 @@ def _over_axes(
     return standard_norm(x, w, b, axes, eps)[0]
 
 
+@given_tensors
 def rms_norm(
     x: RudaTensor, weight: RudaTensor | None = None, *, axis: int = -1, eps: float = 1e-6
 ) -> RudaTensor:

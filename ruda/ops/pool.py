@@ -17,6 +17,7 @@ from ruda.ops.reference import pool as reference
 from ruda.ops.rules import Specs
 from ruda.ops.table import row
 from ruda.ops.windows import Pairs, check_rank, padding_pairs, per_axis
+from ruda.tensor.given import given_tensors
 from ruda.tensor.tensor import RudaTensor
 
 
@@ -178,6 +179,7 @@ def _window(
     return kernel, steps, pairs
 
 
+@given_tensors
 def max_pool1d(
     input: RudaTensor,
     kernel_size: Any,
@@ -192,6 +194,7 @@ def max_pool1d(
     return _max("max_pool1d", 1, input, *settings, return_indices)
 
 
+@given_tensors
 def max_pool2d(
     input: RudaTensor,
     kernel_size: Any,
@@ -215,6 +218,7 @@ def max_pool2d(
     return _max("max_pool2d", 2, input, *settings, return_indices)
 
 
+@given_tensors
 def max_pool3d(
     input: RudaTensor,
     kernel_size: Any,
@@ -248,6 +252,7 @@ def _average(
     return _avg_pool(x, *window, bool(ceil_mode), bool(count_include_pad), divisor)
 
 
+@given_tensors
 def avg_pool1d(
     input: RudaTensor,
     kernel_size: Any,
@@ -261,6 +266,7 @@ def avg_pool1d(
     return _average("avg_pool1d", 1, input, *settings)
 
 
+@given_tensors
 def avg_pool2d(
     input: RudaTensor,
     kernel_size: Any,
@@ -282,6 +288,7 @@ def avg_pool2d(
     return _average("avg_pool2d", 2, input, *settings)
 
 
+@given_tensors
 def avg_pool3d(
     input: RudaTensor,
     kernel_size: Any,

@@ -16,6 +16,7 @@ from ruda.ops.join import concat, stack
 from ruda.ops.movement import expand_dims, reshape
 from ruda.ops.table import composite
 from ruda.ops.trig import cos, sin
+from ruda.tensor.given import given_tensors
 from ruda.tensor.tensor import RudaTensor
 
 
@@ -31,6 +32,7 @@ def _even(op: str, name: str, width: int) -> None:
 
 
 @composite
+@given_tensors
 def sinusoidal_positions(
     positions: RudaTensor, width: int, base: float = 10_000.0, *, dtype: Any = None
 ) -> RudaTensor:
@@ -120,6 +122,7 @@ _SCALINGS: dict[Any, Callable[..., list[float]]] = {
 
 
 @composite
+@given_tensors
 def apply_rotary(
     x: RudaTensor, cos: RudaTensor, sin: RudaTensor, interleaved: bool = False
 ) -> RudaTensor:
@@ -178,6 +181,7 @@ def alibi_slopes(heads: int) -> list[float]:
 
 
 @composite
+@given_tensors
 def alibi_bias(
     slopes: RudaTensor, query_positions: RudaTensor, key_positions: RudaTensor
 ) -> RudaTensor:

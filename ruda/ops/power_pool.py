@@ -17,6 +17,7 @@ from ruda.ops.scalars import real_number
 from ruda.ops.select import where
 from ruda.ops.table import composite
 from ruda.ops.windows import check_rank, per_axis
+from ruda.tensor.given import given_tensors
 from ruda.tensor.tensor import RudaTensor
 
 
@@ -42,6 +43,7 @@ def _power(
 
 
 @composite
+@given_tensors
 def lp_pool1d(
     input: RudaTensor,
     norm_type: float,
@@ -54,6 +56,7 @@ def lp_pool1d(
 
 
 @composite
+@given_tensors
 def lp_pool2d(
     input: RudaTensor,
     norm_type: float,
@@ -74,6 +77,7 @@ def lp_pool2d(
 
 
 @composite
+@given_tensors
 def lp_pool3d(
     input: RudaTensor,
     norm_type: float,
@@ -120,6 +124,7 @@ def _sizes(
 
 
 @composite
+@given_tensors
 def max_unpool1d(
     input: RudaTensor,
     indices: RudaTensor,
@@ -134,6 +139,7 @@ def max_unpool1d(
 
 
 @composite
+@given_tensors
 def max_unpool2d(
     input: RudaTensor,
     indices: RudaTensor,
@@ -158,6 +164,7 @@ def max_unpool2d(
 
 
 @composite
+@given_tensors
 def max_unpool3d(
     input: RudaTensor,
     indices: RudaTensor,

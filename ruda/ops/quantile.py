@@ -18,10 +18,12 @@ from ruda.ops.sort import sort
 from ruda.ops.statistics import mean
 from ruda.ops.strides import span
 from ruda.ops.table import composite
+from ruda.tensor.given import given_tensors
 from ruda.tensor.tensor import RudaTensor
 
 
 @composite
+@given_tensors
 def quantile(x: RudaTensor, q: float, /, axis: Any = None, *, keepdims: bool = False) -> RudaTensor:
     """The value below which a share ``q`` of the elements over ``axis`` lies.
 
@@ -36,6 +38,7 @@ def quantile(x: RudaTensor, q: float, /, axis: Any = None, *, keepdims: bool = F
 
 
 @composite
+@given_tensors
 def median(x: RudaTensor, /, axis: Any = None, *, keepdims: bool = False) -> RudaTensor:
     """The middle element over ``axis`` (one, several, or None for all), as many above as below.
 

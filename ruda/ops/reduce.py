@@ -20,6 +20,7 @@ from ruda.ops.rules import Specs
 from ruda.ops.scan import cumprod
 from ruda.ops.select import where
 from ruda.ops.table import row
+from ruda.tensor.given import given_tensors
 from ruda.tensor.tensor import RudaTensor
 
 # References call ``reduce`` of the ufunc and not np.sum, np.max and so on, which add a layer of
@@ -73,6 +74,7 @@ _sum = row(
 )
 
 
+@given_tensors
 def sum(
     x: RudaTensor,
     /,
@@ -119,6 +121,7 @@ _prod = row(
 )
 
 
+@given_tensors
 def prod(
     x: RudaTensor,
     /,
@@ -178,6 +181,7 @@ _max = _extreme("max", np.maximum.reduce, "Largest element over ``axes``.")
 _min = _extreme("min", np.minimum.reduce, "Smallest element over ``axes``.")
 
 
+@given_tensors
 def max(
     x: RudaTensor,
     /,
@@ -196,6 +200,7 @@ def max(
     return _max(x, normalize_axes(axis, x.ndim, "max"), bool(keepdims), out=out)
 
 
+@given_tensors
 def min(
     x: RudaTensor,
     /,
@@ -239,6 +244,7 @@ def _one_or_all(axis: Any, rank: int, op: str) -> Shape:
     return tuple(range(rank)) if axis is None else (normalize_axis(axis, rank, op),)
 
 
+@given_tensors
 def argmax(x: RudaTensor, /, axis: int | None = None, *, keepdims: bool = False) -> RudaTensor:
     """Index of the largest element along ``axis``, or in row-major order over all: int64.
 
@@ -251,6 +257,7 @@ def argmax(x: RudaTensor, /, axis: int | None = None, *, keepdims: bool = False)
     return _argmax(x, _one_or_all(axis, x.ndim, "argmax"), bool(keepdims))
 
 
+@given_tensors
 def argmin(x: RudaTensor, /, axis: int | None = None, *, keepdims: bool = False) -> RudaTensor:
     """Index of the smallest element along ``axis``, or in row-major order over all: int64.
 
@@ -292,6 +299,7 @@ _count_nonzero = _truth(
 )
 
 
+@given_tensors
 def any(
     x: RudaTensor,
     /,
@@ -308,6 +316,7 @@ def any(
     return _any(x, normalize_axes(axis, x.ndim, "any"), bool(keepdims), out=out)
 
 
+@given_tensors
 def all(
     x: RudaTensor,
     /,
@@ -324,6 +333,7 @@ def all(
     return _all(x, normalize_axes(axis, x.ndim, "all"), bool(keepdims), out=out)
 
 
+@given_tensors
 def count_nonzero(x: RudaTensor, /, axis: Any = None, *, keepdims: bool = False) -> RudaTensor:
     """How many elements over ``axis`` (one, several, or None for all) are nonzero: int64.
 

@@ -13,6 +13,7 @@ from ruda.ops.reference import resample as reference
 from ruda.ops.rules import Specs
 from ruda.ops.scalars import real_number
 from ruda.ops.table import composite, row
+from ruda.tensor.given import given_tensors
 from ruda.tensor.tensor import RudaTensor
 
 
@@ -77,6 +78,7 @@ _AREA = {1: adaptive_avg_pool1d, 2: adaptive_avg_pool2d, 3: adaptive_avg_pool3d}
 
 
 @composite
+@given_tensors
 def interpolate(
     input: RudaTensor,
     size: Any = None,
@@ -174,6 +176,7 @@ def _each(what: str, value: Any, rank: int) -> tuple[Any, ...]:
     return values
 
 
+@given_tensors
 def upsample(
     input: RudaTensor,
     size: Any = None,

@@ -29,6 +29,7 @@ from ruda.ops.rules import Specs
 from ruda.ops.select import where
 from ruda.ops.strides import span
 from ruda.ops.table import composite, row
+from ruda.tensor.given import given_tensors
 from ruda.tensor.tensor import RudaTensor
 
 
@@ -210,6 +211,7 @@ def _accumulate(
     return _with_initial(out, place, reverse, identity) if initial else out
 
 
+@given_tensors
 def cumsum(
     x: RudaTensor,
     /,
@@ -234,6 +236,7 @@ def cumsum(
     return _accumulate(_cumsum, 0, "cumsum", x, axis, dtype, **how)
 
 
+@given_tensors
 def cumprod(
     x: RudaTensor,
     /,
@@ -260,6 +263,7 @@ cumulative_sum = cumsum
 cumulative_prod = cumprod
 
 
+@given_tensors
 def cumlogsumexp(
     x: RudaTensor,
     /,
@@ -279,6 +283,7 @@ def cumlogsumexp(
     return _cumlogsumexp(x, place, bool(exclusive), bool(reverse))
 
 
+@given_tensors
 def cummax(
     x: RudaTensor,
     /,
@@ -299,6 +304,7 @@ def cummax(
     return Running(*_cummax(x, place, bool(exclusive), bool(reverse)))
 
 
+@given_tensors
 def cummin(
     x: RudaTensor,
     /,
@@ -320,6 +326,7 @@ def cummin(
 
 
 @composite
+@given_tensors
 def diff(
     x: RudaTensor,
     /,

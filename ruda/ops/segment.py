@@ -13,6 +13,7 @@ from ruda.ops.gather import largest
 from ruda.ops.index import INDEX, index_adjoint
 from ruda.ops.movement import reshape
 from ruda.ops.table import composite
+from ruda.tensor.given import given_tensors
 from ruda.tensor.tensor import RudaTensor
 
 
@@ -28,6 +29,7 @@ def _shape(op: str, x: RudaTensor, ids: RudaTensor, count: Any) -> Shape:
 
 
 @composite
+@given_tensors
 def segment_sum(
     x: RudaTensor, segment_ids: RudaTensor, /, num_segments: int | None = None
 ) -> RudaTensor:
@@ -47,6 +49,7 @@ def segment_sum(
 
 
 @composite
+@given_tensors
 def segment_mean(
     x: RudaTensor, segment_ids: RudaTensor, /, num_segments: int | None = None
 ) -> RudaTensor:
@@ -76,6 +79,7 @@ def _neutral(dtype: DType, mode: str) -> Any:
 
 
 @composite
+@given_tensors
 def segment_max(
     x: RudaTensor, segment_ids: RudaTensor, /, num_segments: int | None = None
 ) -> RudaTensor:
@@ -88,6 +92,7 @@ def segment_max(
 
 
 @composite
+@given_tensors
 def segment_min(
     x: RudaTensor, segment_ids: RudaTensor, /, num_segments: int | None = None
 ) -> RudaTensor:

@@ -31,6 +31,7 @@ from ruda.ops.sort import searchsorted, sort
 from ruda.ops.strides import span
 from ruda.ops.table import composite, row
 from ruda.tensor import host
+from ruda.tensor.given import given_tensors
 from ruda.tensor.tensor import RudaTensor
 
 _unique = row(
@@ -82,6 +83,7 @@ class UniqueInverse(NamedTuple):
     inverse_indices: RudaTensor
 
 
+@given_tensors
 def unique_all(x: RudaTensor, /) -> UniqueAll:
     """Distinct values of ``x`` ascending, with first places, inverse and counts, all int64.
 
@@ -93,18 +95,21 @@ def unique_all(x: RudaTensor, /) -> UniqueAll:
     return UniqueAll(*_unique(x))
 
 
+@given_tensors
 def unique_counts(x: RudaTensor, /) -> UniqueCounts:
     """Distinct values of ``x`` ascending and how often each occurs; see ``unique_all``."""
     values, _, _, counts = _unique(x)
     return UniqueCounts(values, counts)
 
 
+@given_tensors
 def unique_inverse(x: RudaTensor, /) -> UniqueInverse:
     """Distinct values of ``x`` ascending and which one each element is; see ``unique_all``."""
     values, _, inverse, _ = _unique(x)
     return UniqueInverse(values, inverse)
 
 
+@given_tensors
 def unique_values(x: RudaTensor, /) -> RudaTensor:
     """Distinct values of ``x`` ascending; see ``unique_all``.
 
@@ -115,6 +120,7 @@ def unique_values(x: RudaTensor, /) -> RudaTensor:
 
 
 @composite
+@given_tensors
 def unique(x: RudaTensor, /, *, size: int | None = None, fill_value: Any = None) -> RudaTensor:
     """Distinct values of ``x`` ascending: all of them, or with ``size`` exactly that many.
 
@@ -155,6 +161,7 @@ def _packed(line: RudaTensor, keep: RudaTensor, size: int, fill: Any) -> RudaTen
 
 
 @composite
+@given_tensors
 def nonzero(
     x: RudaTensor, /, *, size: int | None = None, fill_value: int = 0
 ) -> tuple[RudaTensor, ...]:
@@ -222,6 +229,7 @@ _bincount = row(
 )
 
 
+@given_tensors
 def bincount(
     x: RudaTensor,
     /,
@@ -253,6 +261,7 @@ class Histogram(NamedTuple):
 
 
 @composite
+@given_tensors
 def histogram(
     x: RudaTensor,
     /,

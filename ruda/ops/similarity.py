@@ -22,6 +22,7 @@ from ruda.ops.scalars import real_number
 from ruda.ops.select import where
 from ruda.ops.statistics import vector_norm
 from ruda.ops.table import composite
+from ruda.tensor.given import given_tensors
 from ruda.tensor.tensor import RudaTensor
 
 # Keeps the square root of a zero vector's length differentiable; PyTorch's value.
@@ -36,6 +37,7 @@ def _alike(name: str, a: RudaTensor, b: RudaTensor) -> tuple[RudaTensor, RudaTen
 
 
 @composite
+@given_tensors
 def cosine_similarity(
     x1: RudaTensor, x2: RudaTensor, axis: int = 1, eps: float = 1e-8
 ) -> RudaTensor:
@@ -52,6 +54,7 @@ def cosine_similarity(
 
 
 @composite
+@given_tensors
 def pairwise_distance(
     x1: RudaTensor, x2: RudaTensor, p: float = 2.0, eps: float = 1e-6, keepdims: bool = False
 ) -> RudaTensor:
@@ -69,6 +72,7 @@ def _check_target(name: str, target: RudaTensor, vectors: RudaTensor) -> None:
 
 
 @composite
+@given_tensors
 def cosine_embedding_loss(
     input1: RudaTensor,
     input2: RudaTensor,
@@ -93,6 +97,7 @@ def cosine_embedding_loss(
 
 
 @composite
+@given_tensors
 def contrastive_loss(
     input1: RudaTensor,
     input2: RudaTensor,
@@ -117,6 +122,7 @@ def contrastive_loss(
 
 
 @composite
+@given_tensors
 def triplet_margin_with_distance_loss(
     anchor: RudaTensor,
     positive: RudaTensor,
@@ -145,6 +151,7 @@ def triplet_margin_with_distance_loss(
 
 
 @composite
+@given_tensors
 def triplet_margin_loss(
     anchor: RudaTensor,
     positive: RudaTensor,
@@ -169,6 +176,7 @@ def triplet_margin_loss(
 
 
 @composite
+@given_tensors
 def info_nce_loss(
     query: RudaTensor,
     key: RudaTensor,
@@ -204,6 +212,7 @@ def _unit(x: RudaTensor) -> RudaTensor:
 
 
 @composite
+@given_tensors
 def gram_matrix_loss(
     input: RudaTensor, target: RudaTensor, *, reduction: str = "mean"
 ) -> RudaTensor:

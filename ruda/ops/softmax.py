@@ -13,6 +13,7 @@ from ruda.ops.reduce import max, sum
 from ruda.ops.reference import rows as reference
 from ruda.ops.rowwise import COLUMNS, check_rows, wide
 from ruda.ops.table import composite, fused
+from ruda.tensor.given import given_tensors
 from ruda.tensor.tensor import RudaTensor
 
 
@@ -73,6 +74,7 @@ def _log_softmax(x: RudaTensor, axis: int) -> RudaTensor:
     return astype(low - log(sum(exp(low), axis=axis, keepdims=True)), x.dtype, copy=False)
 
 
+@given_tensors
 def softmax(x: RudaTensor, axis: int = -1) -> RudaTensor:
     """``exp(x)`` normalised to a sum of 1 along ``axis``; shape and dtype stay.
 
@@ -86,6 +88,7 @@ def softmax(x: RudaTensor, axis: int = -1) -> RudaTensor:
     return _softmax(x, normalize_axis(axis, x.ndim, "softmax"))
 
 
+@given_tensors
 def log_softmax(x: RudaTensor, axis: int = -1) -> RudaTensor:
     """``log(softmax(x, axis))`` without its loss of small values; see ``softmax``."""
     return _log_softmax(x, normalize_axis(axis, x.ndim, "log_softmax"))

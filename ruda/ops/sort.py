@@ -17,6 +17,7 @@ from ruda.ops.index import take_along, take_along_adjoint
 from ruda.ops.reference import sort as reference
 from ruda.ops.rules import Specs
 from ruda.ops.table import composite, row
+from ruda.tensor.given import given_tensors
 from ruda.tensor.tensor import RudaTensor
 
 
@@ -62,6 +63,7 @@ def _axis(x: RudaTensor, axis: Any, op: str) -> int:
     return normalize_axis(axis, x.ndim, op)
 
 
+@given_tensors
 def sort(
     x: RudaTensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True
 ) -> RudaTensor:
@@ -75,6 +77,7 @@ def sort(
     return _sort(x, _axis(x, axis, "sort"), bool(descending))
 
 
+@given_tensors
 def argsort(
     x: RudaTensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True
 ) -> RudaTensor:
@@ -117,6 +120,7 @@ _topk = row(
 )
 
 
+@given_tensors
 def topk(x: RudaTensor, /, k: int, *, axis: int = -1, largest: bool = True) -> Top:
     """The ``k`` largest elements along ``axis`` in order, or the smallest: ``(values, indices)``.
 
@@ -134,6 +138,7 @@ def topk(x: RudaTensor, /, k: int, *, axis: int = -1, largest: bool = True) -> T
 
 
 @composite
+@given_tensors
 def argtopk(x: RudaTensor, /, k: int, *, axis: int = -1, largest: bool = True) -> RudaTensor:
     """Where the ``k`` largest (or smallest) elements along ``axis`` are, in order: int64.
 

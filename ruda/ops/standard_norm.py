@@ -30,6 +30,7 @@ from ruda.ops.rules import Specs
 from ruda.ops.scalars import real_number
 from ruda.ops.statistics import mean as mean_of
 from ruda.ops.table import composite, fused
+from ruda.tensor.given import given_tensors
 from ruda.tensor.tensor import RudaTensor
 
 
@@ -147,6 +148,7 @@ def _channels(name: str, x: RudaTensor, least: int, axis: int = 1, **params: Any
 
 
 @composite
+@given_tensors
 def batch_norm(
     input: RudaTensor,
     running_mean: RudaTensor | None = None,
@@ -216,6 +218,7 @@ def _move(name: str, running: Any, batch: RudaTensor, momentum: Any, factor: flo
 
 
 @composite
+@given_tensors
 def instance_norm(
     input: RudaTensor,
     running_mean: RudaTensor | None = None,

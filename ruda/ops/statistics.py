@@ -23,6 +23,7 @@ from ruda.ops.rules import Specs
 from ruda.ops.scan import log_ratio
 from ruda.ops.select import where
 from ruda.ops.table import fused, row
+from ruda.tensor.given import given_tensors
 from ruda.tensor.tensor import RudaTensor
 
 
@@ -59,6 +60,7 @@ _mean = row(
 )
 
 
+@given_tensors
 def mean(
     x: RudaTensor,
     /,
@@ -140,6 +142,7 @@ _std = row(
 )
 
 
+@given_tensors
 def var(
     x: RudaTensor,
     /,
@@ -161,6 +164,7 @@ def var(
     return _var(x, axes, bool(keepdims), float(correction), out=out)
 
 
+@given_tensors
 def std(
     x: RudaTensor,
     /,
@@ -215,6 +219,7 @@ def _logsumexp(x: RudaTensor, axes: Shape, keepdims: bool) -> RudaTensor:
     return out if keepdims else squeeze(out, axes)
 
 
+@given_tensors
 def logsumexp(x: RudaTensor, /, axis: Any = None, *, keepdims: bool = False) -> RudaTensor:
     """``log(sum(exp(x)))`` over ``axis`` without overflow; -inf of nothing.
 
@@ -282,6 +287,7 @@ _vector_norm = row(
 )
 
 
+@given_tensors
 def vector_norm(
     x: RudaTensor,
     /,

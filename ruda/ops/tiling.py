@@ -18,6 +18,7 @@ from ruda.ops.movement import broadcast_to, expand_dims, flip, reshape
 from ruda.ops.rules import Specs
 from ruda.ops.strides import slice_view, span
 from ruda.ops.table import composite, row
+from ruda.tensor.given import given_tensors
 from ruda.tensor.operands import Vector, as_scalar
 from ruda.tensor.tensor import RudaTensor
 
@@ -44,6 +45,7 @@ repeated_places = row(
 
 
 @composite
+@given_tensors
 def repeat(x: RudaTensor, repeats: Any, /, *, axis: int | None = None) -> RudaTensor:
     """Each element of ``axis`` several times in a row; of ``x`` flattened for None.
 
@@ -74,6 +76,7 @@ def repeat(x: RudaTensor, repeats: Any, /, *, axis: int | None = None) -> RudaTe
 
 
 @composite
+@given_tensors
 def tile(x: RudaTensor, repetitions: Any, /) -> RudaTensor:
     """``x`` several times along each axis, counted from the last; new leading axes where needed.
 
@@ -91,6 +94,7 @@ def tile(x: RudaTensor, repetitions: Any, /) -> RudaTensor:
 
 
 @composite
+@given_tensors
 def roll(x: RudaTensor, /, shift: Any, *, axis: Any = None) -> RudaTensor:
     """``x`` moved along ``axis`` by ``shift`` places, what leaves one end entering at the other.
 
@@ -151,6 +155,7 @@ def _cropped(g: RudaTensor, shape: Shape, widths: Widths) -> RudaTensor:
 
 
 @composite
+@given_tensors
 def pad(x: RudaTensor, widths: Any, /, *, mode: str = "constant", value: Any = 0) -> RudaTensor:
     """``x`` with elements added before and after each axis, or cut off where a width is negative.
 

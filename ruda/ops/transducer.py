@@ -29,6 +29,7 @@ from ruda.ops.select import where
 from ruda.ops.statistics import logsumexp
 from ruda.ops.strides import span
 from ruda.ops.table import fused
+from ruda.tensor.given import given_tensors
 from ruda.tensor.tensor import RudaTensor
 
 
@@ -194,6 +195,7 @@ def _transducer(
     return astype(loss, compute_of(blank.dtype), copy=False)
 
 
+@given_tensors
 def rnnt_loss(
     logits: RudaTensor,
     targets: RudaTensor,

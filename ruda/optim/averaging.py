@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ruda.core.dtypes import compute_of, float64, int64
-from ruda.core.errors import ArgumentError, ShapeError
+from ruda.core.errors import ArgumentError, DTypeError, ShapeError
 from ruda.core.mode import no_grad
 from ruda.nn.module import Module, StateDictError
 from ruda.ops.arith import minimum
@@ -169,6 +169,9 @@ def update_batch_norm(model: Module, batches: Iterable[Any]) -> None:
     A batch is the model's input, or a tuple or list whose first item is. Modes and momenta are put
     back afterwards.
     """
+    if not isinstance(model, Module):
+        got = type(model).__name__
+        raise DTypeError("update_batch_norm", "not a module", got, "a ruda.nn.Module")
     norms = [m for m in model.modules() if getattr(m, "running_mean", None) is not None]
     if not norms:
         return
