@@ -27,7 +27,7 @@ def test_a_row_is_printed_in_full(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_composite_is_printed_with_its_source(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["moveaxis"]) == 0
-    assert "\n@composite\ndef moveaxis(" in capsys.readouterr().out
+    assert "\n@composite\n@given_tensors\ndef moveaxis(" in capsys.readouterr().out
 
 
 def test_an_unknown_name_gets_near_ones(capsys: pytest.CaptureFixture[str]) -> None:
