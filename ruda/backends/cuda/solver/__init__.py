@@ -1,0 +1,1 @@
+"""Decompositions and solves by cuSOLVER and cuBLAS, and cross products."""
