@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 from ruda.backends.cuda.blas import gemm
 from ruda.backends.cuda.dnn import attention, conv
+from ruda.backends.cuda.fft import rows as fft
 from ruda.backends.cuda.prim import (
     categorical,
     compact,
@@ -39,6 +40,8 @@ from ruda.backends.cuda.prim import (
     windows,
     writes,
 )
+from ruda.backends.cuda.solver import cross
+from ruda.backends.cuda.solver import rows as solver
 
 Bind: TypeAlias = Callable[[Any, Any], Callable[..., Any] | None]
 
@@ -48,8 +51,10 @@ MODULES = (
     compact,
     conv,
     create,
+    cross,
     cross_entropy,
     dropout,
+    fft,
     formulas,
     fused,
     gather,
@@ -66,6 +71,7 @@ MODULES = (
     search,
     select,
     softmax,
+    solver,
     sort,
     triangle,
     updates,
