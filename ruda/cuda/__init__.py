@@ -16,6 +16,7 @@ from ruda.cuda.devices import (
 )
 from ruda.cuda.graphed import make_graphed_callables
 from ruda.cuda.graphs import Graph, graph
+from ruda.cuda.ipc import MemoryHandle, open_memory, share_memory
 from ruda.cuda.memory import (
     MemPool,
     PluggableAllocator,
@@ -35,6 +36,7 @@ from ruda.cuda.memory import (
     use_allocator,
     use_mem_pool,
 )
+from ruda.cuda.precompile import precompile
 from ruda.cuda.streams import (
     Event,
     ExternalStream,
@@ -79,4 +81,8 @@ __all__ = [
     "PluggableAllocator",
     "use_allocator",
     "share_memory_with_cupy",
+    "MemoryHandle",
+    "share_memory",
+    "open_memory",
+    "precompile",
 ]

@@ -53,10 +53,6 @@ class Graph:
             captured.release()
         self._pool = None
 
-    def __del__(self) -> None:
-        if getattr(self, "_captured", None) is not None:
-            self.reset()
-
 
 class graph:
     """Take down what the block queues in the current stream as ``target``, without running it.

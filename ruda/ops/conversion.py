@@ -13,9 +13,9 @@ from ruda.core.dtypes import DType, as_dtype, integer_range
 from ruda.core.errors import ArgumentError, DTypeError, IntegerRangeError, ShapeError
 from ruda.ops.cast import astype, to
 from ruda.ops.movement import copy as _copy
-from ruda.tensor.dlpack import to_array
+from ruda.tensor.dlpack import of_device, to_array
 from ruda.tensor.operands import native
-from ruda.tensor.tensor import RudaTensor, from_array
+from ruda.tensor.tensor import RudaTensor, from_array, wrap
 
 
 def asarray(
@@ -33,6 +33,9 @@ def asarray(
     """
     if obj.__class__ is RudaTensor:
         return _from_tensor(obj, dtype, device, copy)
+    borrowed_there = None if isinstance(obj, _HERE) else of_device(obj)
+    if borrowed_there is not None:
+        return _from_tensor(wrap(*borrowed_there), dtype, device, copy)
     values, borrowed = _values(obj, client_of(device).defaults if dtype is None else None, dtype)
     if dtype is not None:
         cast = _cast_to(values, as_dtype(dtype, "asarray"))
@@ -54,6 +57,10 @@ def tensor(
         data = data.detach()
     out = asarray(data, dtype=dtype, device=device, copy=True)
     return out.requires_grad_() if requires_grad else out
+
+
+# What is on the host without a question.
+_HERE = (np.ndarray, np.generic, list, tuple, range, bool, int, float, complex)
 
 
 def _from_tensor(x: RudaTensor, dtype: Any, device: Any, copy: bool | None) -> RudaTensor:
@@ -173,8 +180,9 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> R
     """A tensor over the memory of ``x``, anything that speaks DLPack, without a copy."""
     if not hasattr(x, "__dlpack__"):
         raise DTypeError("from_dlpack", "has no __dlpack__", type(x).__name__)
-    if x.__class__ is RudaTensor:
-        return _from_tensor(x, None, device, copy)
+    found = None if x.__class__ is RudaTensor else of_device(x)
+    if x.__class__ is RudaTensor or found is not None:
+        return _from_tensor(x if found is None else wrap(*found), None, device, copy)
     return from_array(to_array(x, copy), device)
 
 

@@ -286,6 +286,10 @@ class RudaTensor(Attached):
     def __dlpack_device__(self) -> tuple[int, int]:
         return dlpack.device_of(self)
 
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return dlpack.cuda_interface(self)
+
     def __bool__(self) -> bool:
         return bool(host.item(self, "bool"))
 

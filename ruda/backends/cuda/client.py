@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ruda.backends.cuda.exchange import Exchange
 from ruda.backends.cuda.faults import Faults
 from ruda.backends.cuda.guards import Guards
 from ruda.backends.cuda.inplace import InPlace
@@ -49,7 +50,7 @@ class _Now(threading.local):
         self.stream = stream
 
 
-class CudaClient(Traffic, Steps, InPlace):
+class CudaClient(Traffic, Exchange, Steps, InPlace):
     """One GPU. Work is queued in the calling thread's stream, which is the main one at first."""
 
     precisions: Mapping[str, tuple[Any, ...]] = {
@@ -269,6 +270,7 @@ class CudaClient(Traffic, Steps, InPlace):
         """Overwrite what ``spec`` shows of ``handle`` with ``value``, broadcast."""
         if not value_spec.weak and self.overlaps(spec, handle, value_spec, value):
             value, value_spec = self._copied(value_spec, value)
+        self.check_writable(handle)
         if self.guarded:
             touch(self.order, () if value_spec.weak else (value,), (handle,))
         self.writer(spec, value_spec)(handle.address, value)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from typing import Any
 
 from ruda.backends.cuda.capture import Capture
@@ -51,8 +53,9 @@ class CapturedGraph:
             client.pool.give(address, size)
         self.held, self.blocks, self.slots = [], [], []
 
-    def __del__(self) -> None:
-        self.release()
+    def __del__(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not ending():
+            self.release()
 
 
 def begin(client: Any, arena: Arena) -> None:

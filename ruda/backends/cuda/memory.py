@@ -9,7 +9,9 @@ records of where memory was asked for) is in ``guards.py`` and costs the common 
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections import defaultdict
+from collections.abc import Callable
 from typing import Any
 
 from ruda.backends.cuda import snapshot
@@ -231,6 +233,22 @@ class Block:
         self.pool.give(self.address, self.size)
 
 
+class Borrowed:
+    """Memory that another library owns: what it is kept by, and what to do when it is let go."""
+
+    __slots__ = ("address", "client", "owner", "read_only")
+
+    def __init__(self, client: Any, address: int, owner: Any, read_only: bool) -> None:
+        self.client = client
+        self.address = address
+        self.owner = owner
+        self.read_only = read_only
+
+    def __del__(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not ending():
+            self.client.let_go(self)
+
+
 class Handle:
     """The base handle of one tensor: where its memory is, its version, its views."""
 
@@ -270,6 +288,14 @@ class ViewHandle:
     def offset(self) -> int:
         """Elements between the start of the base and the start of this view."""
         return (self.address - self.root.address) // self.spec.dtype.itemsize
+
+
+def handle_over(block: Any, address: int, spec: Spec) -> Handle:
+    """A base handle over memory that ``block`` keeps."""
+    handle = Handle()
+    handle.address, handle.block, handle.spec = address, block, spec
+    handle.version, handle.views = 0, None
+    return handle
 
 
 def allocate(pool: Pool, spec: Spec) -> Handle:

@@ -145,6 +145,11 @@ class Staging:
         self.flying.append((event, nbytes, thing))
         return event
 
+    def keep(self, stream: int, thing: Any) -> None:
+        """Keep ``thing`` alive until what is queued in ``stream`` now is done."""
+        self._land()
+        self._follow(stream, 0, thing)
+
     def _land(self) -> None:
         """Let go of what has arrived; wait for the oldest copies where too much is under way."""
         while self.flying:

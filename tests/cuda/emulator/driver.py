@@ -32,6 +32,11 @@ class EmulatedFailure(Exception):
     """What the emulated driver raises where a real one would fail."""
 
 
+def open_memory_event(_driver: Any, handle: bytes) -> int:
+    """An event of another process, which is this one."""
+    return int.from_bytes(handle, "little")
+
+
 class EmulatedDriver:
     """Does at once what a real driver queues; addresses are the host's own."""
 
@@ -40,6 +45,7 @@ class EmulatedDriver:
     shared_memory = 227 << 10
     index = 0
     total = 1 << 30
+    opened = 0
     errors: tuple[type[Exception], ...] = (EmulatedFailure,)
 
     def __init__(self) -> None:
@@ -49,7 +55,8 @@ class EmulatedDriver:
         self._memory: dict[int, tuple[Any, int]] = {}
         self._pinned: dict[int, Any] = {}
         self._times: dict[int, float] = {}
-        self._streams = itertools.count(1)
+        # The first numbers mean the streams that every library knows.
+        self._streams = itertools.count(101)
         self._one_at_a_time = threading.Lock()
 
     def kernel(self, source: str, name: str, shared: int = 0) -> int:
@@ -88,6 +95,21 @@ class EmulatedDriver:
     def elapsed(self, start: int, end: int) -> float:
         """Milliseconds between two events."""
         return (self._times[end] - self._times[start]) * 1e3
+
+    def share_memory(self, address: int) -> bytes:
+        """What the emulated other process opens it with: the address."""
+        return address.to_bytes(8, "little")
+
+    def open_memory(self, handle: bytes) -> int:
+        """The memory itself: the other process is this one."""
+        self.opened += 1
+        return int.from_bytes(handle, "little")
+
+    def close_memory(self, address: int) -> None:
+        """One less is open."""
+        self.opened -= 1
+
+    share_event, open_event = share_memory, open_memory_event
 
     def properties(self) -> dict[str, Any]:
         """The facts of the device by the driver's names."""

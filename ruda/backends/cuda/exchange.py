@@ -1,0 +1,93 @@
+"""Memory that other libraries see or own: in whose stream it is ready, and when it is let go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ruda.backends.cuda.memory import Borrowed, handle_over
+from ruda.backends.cuda.order import Order
+from ruda.backends.cuda.pinned import Staging
+from ruda.core.errors import ArgumentError
+from ruda.core.spec import Spec
+
+LEGACY, PER_THREAD = 1, 2
+
+
+class Exchange:
+    """The part of ``CudaClient`` that meets other libraries."""
+
+    driver: Any
+    now: Any
+    order: Order
+    staging: Staging
+    guarded: bool
+
+    def queue_of(self, handle: Any) -> int:
+        """The stream in which the values of ``handle`` are made."""
+        return self.order.producer(handle).ptr if self.guarded else int(self.now.stream)
+
+    def lend(self, handle: Any, stream: Any) -> int:
+        """Make ``handle`` ready in a consumer's stream, as DLPack numbers streams; returns it.
+
+        None and 1 are the legacy default stream, 2 that of the thread, -1 asks for no order.
+        """
+        if stream is not None and (not isinstance(stream, int) or stream == 0 or stream < -1):
+            expected = "None, -1, 1, 2 or the handle of a stream"
+            raise ArgumentError("__dlpack__", "not a stream", stream, expected)
+        consumer = LEGACY if stream is None else stream
+        if consumer != -1:
+            self.follow(consumer, self.queue_of(handle))
+        return consumer
+
+    def follow(self, stream: int, other: int) -> None:
+        """Let ``stream`` wait for all that is queued in ``other`` now; either may be foreign."""
+        if stream == other:
+            return
+        event = self.driver.new_event()
+        self.driver.record(event, other)
+        self.driver.stream_wait(stream, event)
+        self.driver.release_event(event)
+
+    def await_stream(self, stream: int | None) -> None:
+        """Let the current stream wait for a producer's; None: it says that it is ready."""
+        if stream is not None:
+            self.follow(self.now.stream, stream)
+
+    def returned(self, handle: Any, stream: int) -> None:
+        """A consumer lets go of ``handle``, perhaps with work on it still queued in ``stream``."""
+        if stream in (LEGACY, PER_THREAD) and self.order.capture is None:
+            state = self.order.add(stream)
+            if self.guarded:
+                self.order.reads(handle, state)
+                self.order.end_epoch(state)
+            else:
+                self.follow(self.order.main.ptr, stream)
+        elif stream != -1 and self.order.capture is None:
+            # The stream may be gone by now, so nothing but the device can be waited for.
+            self.driver.wait_all()
+
+    def borrow(self, address: int, spec: Spec, owner: Any, read_only: bool = False) -> Any:
+        """A base handle over memory of another library, ready in the current stream."""
+        block = Borrowed(self, address, owner, read_only)
+        if self.guarded:
+            self.order.took(address)
+        return handle_over(block, address, spec)
+
+    def let_go(self, block: Borrowed) -> None:
+        """Keep the owner of borrowed memory until what was queued on it here is done."""
+        owner, capture = block.owner, self.order.capture
+        if capture is not None:
+            capture.slots.append(owner)
+            return
+        stream = self.order.main
+        mark = self.order.marks.pop(block.address, None)
+        if mark is not None:
+            self.order.settle(mark, stream)
+        self.staging.keep(stream.ptr, owner)
+
+    def check_writable(self, handle: Any) -> None:
+        """Raise ``ArgumentError`` for memory that its owner shows for reading alone."""
+        block = (handle.root or handle).block
+        if block.__class__ is Borrowed and block.read_only:
+            what = "the memory is another library's, and read-only"
+            raise ArgumentError("assign", what, hint="x.copy()")
