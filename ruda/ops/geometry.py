@@ -45,13 +45,13 @@ def fast_offset(plan: Any) -> int | Callable[[Any], int]:
     return view_offset(plan, ())
 
 
-def _slice_offset(strides: Any) -> Callable[[Any], int]:
+def _slice_offset(strides: Sequence[int]) -> Callable[[Any], int]:
     """The inner product of starts, which may be fewer, and strides."""
     first = strides[0] if strides else 0
 
-    def offset(starts: Any) -> int:
+    def offset(starts: Sequence[int]) -> int:
         if len(starts) == 1:
-            return starts[0] * first  # type: ignore[no-any-return]
+            return starts[0] * first
         return sum(map(mul, starts, strides))
 
     return offset

@@ -19,6 +19,7 @@ from ruda.core.spec import Spec
 THREADS = 256
 LARGEST_RANK = 8
 _MOST_STATE = 64  # bytes of running state in a thread of the column kernel
+_SHORT_RUN = 32  # bytes
 _FAR = 2**30  # beyond that many places, 64-bit indices
 
 
@@ -99,7 +100,11 @@ def shape_of(axes: Axes, itemsize: int, state: int, units: int, scalar: bool = F
     steps = [abs(a.step) for a in axes.kept if a.step]
     inner = axes.reduced[-1] if axes.reduced else Axis(1, 0)
     along = not steps or (axes.reduced and inner.step != 0 and abs(inner.step) <= min(steps))
-    if along or math.prod(a.size for a in axes.reduced) == 0:
+    # Many runs of a few bytes, side by side: threads stand over the outputs all the same.
+    tiny = len(axes.reduced) > 1 and inner.size * itemsize < _SHORT_RUN
+    if along and tiny and steps and min(steps) == inner.size * abs(inner.step):
+        along = False
+    if along or _size(axes.reduced) == 0:
         return _rows(axes, inner, itemsize, units, scalar)
     return _columns(axes, itemsize, state, units, scalar)
 
@@ -113,11 +118,11 @@ def _rows(axes: Axes, inner: Axis, itemsize: int, units: int, scalar: bool) -> S
     packs = inner.size // vector
     # A run that starts anywhere is read by packs all the same once it is long.
     peel = widest > 1 and inner.size >= 64 * widest
-    short = not peel and packs <= 32
+    short = not peel and packs <= THREADS
     vector = widest if peel else vector
     flight = _flight(vector, itemsize)
     if short:
-        lanes = _ceil2(packs)
+        lanes = _lanes(packs)
         many = count >= flight
         team = lanes * min(THREADS // lanes, _ceil2(-(-count // flight)))
         batch = (1, flight, 1) if many else (flight, 1, 1)
@@ -143,6 +148,13 @@ def _rows(axes: Axes, inner: Axis, itemsize: int, units: int, scalar: bool) -> S
     )
     align = 1 if peel else vector * itemsize
     return Shaped("rows", settings, (blocks, splits), numbers, splits, align)
+
+
+def _lanes(packs: int) -> int:
+    """Threads of a short run: as many as packs, else so many that few of them idle at its end."""
+    if packs <= 32:
+        return _ceil2(packs)
+    return next(n for n in (32, 16, 8) if n == 8 or -(-packs // n) * n * 4 <= packs * 5)
 
 
 def _flight(vector: int, itemsize: int) -> int:
