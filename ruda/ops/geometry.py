@@ -37,7 +37,7 @@ def fast_offset(plan: Any) -> int | Callable[[Any], int]:
         return 0
     name = plan.op.name
     if name == "slice":
-        return _slice_offset(spec.strides)
+        return _slice_offset(spec.strides, len(plan.attrs[0]))
     if name == "as_strided":
         return int
     if len(plan.specs) > 1:
@@ -45,16 +45,12 @@ def fast_offset(plan: Any) -> int | Callable[[Any], int]:
     return view_offset(plan, ())
 
 
-def _slice_offset(strides: Sequence[int]) -> Callable[[Any], int]:
-    """The inner product of starts, which may be fewer, and strides."""
-    first = strides[0] if strides else 0
-
-    def offset(starts: Sequence[int]) -> int:
-        if len(starts) == 1:
-            return starts[0] * first
-        return sum(map(mul, starts, strides))
-
-    return offset
+def _slice_offset(strides: Sequence[int], rank: int) -> Callable[[Any], int]:
+    """The inner product of strides and starts, which are ``rank`` numbers for the first axes."""
+    if rank == 1:
+        first = strides[0]
+        return lambda starts: starts[0] * first
+    return lambda starts: sum(map(mul, starts, strides))
 
 
 def _address(array: Any) -> int:
