@@ -163,7 +163,8 @@ def _algorithms(library: Library, at: _Descriptors, how: Arithmetic, low: int) -
         )  # fmt: skip
     finally:
         lt.matmul_preference_destroy(preference)
-    return found[: int(count[0])]
+    found = found[: int(count[0])]
+    return found[found["state"] == 0]
 
 
 class _Product:
@@ -174,6 +175,8 @@ class _Product:
     ) -> None:
         self.library, self.how, self.shape, self.call = library, how, shape, call
         self.bias, self.adds = bias, adds
+        self._matmul, self._handle = library.module.matmul, library.handle
+        self._now, self._rooms = library.client.now, library.workspaces
         self.stock = [self._descriptors()]
         self.algorithms: dict[int, int] = {}
         self._kept: list[Any] = []
@@ -195,15 +198,19 @@ class _Product:
         algorithm = self.algorithms.get(joint)
         if algorithm is None:
             algorithm = self.algorithms[joint] = self._choose(at, joint, (x, y, out))
-        self._queue(at, algorithm, x, y, out)
+        stream = self._now.stream
+        room = self._rooms.get(stream) or self.library.workspace(stream)
+        self._matmul(
+            self._handle, at.operation, at.one, y, at.y, x, at.x, at.beta, out, at.out,
+            out, at.out, algorithm, room, _WORKSPACE, stream,
+        )  # fmt: skip
         self.stock.append(at)
 
-    def _queue(self, at: _Descriptors, algorithm: int, x: int, y: int, out: int) -> None:
-        library = self.library
-        stream = library.client.now.stream
-        library.module.matmul(
-            library.handle, at.operation, at.one, y, at.y, x, at.x, at.beta, out, at.out,
-            out, at.out, algorithm, library.workspace(stream), _WORKSPACE, stream,
+    def _try(self, at: _Descriptors, algorithm: int, x: int, y: int, out: int) -> None:
+        stream = self._now.stream
+        self._matmul(
+            self._handle, at.operation, at.one, y, at.y, x, at.x, at.beta, out, at.out,
+            out, at.out, algorithm, self.library.workspace(stream), _WORKSPACE, stream,
         )  # fmt: skip
 
     def _choose(self, at: _Descriptors, joint: int, places: tuple[int, int, int]) -> int:
@@ -220,7 +227,7 @@ class _Product:
         if self.adds:
             return addresses[0]
         key = repr((*self.how, *self.shape, self.call.count, low, self.bias))
-        trials = [functools.partial(self._queue, at, a, *places) for a in addresses]
+        trials = [functools.partial(self._try, at, a, *places) for a in addresses]
         best = tune.best(self.library.client, f"cublaslt-{self.library.version}", key, trials)
         return addresses[best]
 
