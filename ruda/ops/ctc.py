@@ -32,7 +32,7 @@ from ruda.ops.rowwise import rounded, statistics_dtype
 from ruda.ops.rules import Specs
 from ruda.ops.select import where
 from ruda.ops.strides import span
-from ruda.ops.table import fused
+from ruda.ops.table import FALLBACK, fused
 from ruda.tensor.given import given_tensors
 from ruda.tensor.operands import as_scalar
 from ruda.tensor.tensor import RudaTensor
@@ -213,6 +213,7 @@ def _total(alphas: list[RudaTensor], frames: RudaTensor, lengths: RudaTensor) ->
     dtype=lambda op, specs, blank: (_cast(op, specs, 1), specs[1].dtype),
     numpy=_backward,
     cast="high",
+    cuda=FALLBACK("each step of time is one round of the body's operators"),
 )
 def _ctc_backward(
     dy: RudaTensor,
@@ -265,6 +266,7 @@ def _ctc_backward(
         None,
     ),
     cast="high",
+    cuda=FALLBACK("each step of time is one round of the body's operators"),
 )
 def _ctc(
     log_probs: RudaTensor,

@@ -20,7 +20,7 @@ from ruda.ops.reference import deform as reference
 from ruda.ops.reference.conv import conv_output_shape
 from ruda.ops.rowwise import wide
 from ruda.ops.rules import Specs
-from ruda.ops.table import fused
+from ruda.ops.table import FALLBACK, fused
 from ruda.ops.windows import Pairs, padding_pairs, per_axis
 from ruda.tensor.given import given_tensors
 from ruda.tensor.tensor import RudaTensor
@@ -69,6 +69,7 @@ def _shape(
     dtype_error=ConvDTypeError,
     cast="low",
     bound="compute",
+    cuda=FALLBACK("a gather by computed places and a product by the library"),
 )
 def _deform_conv2d(
     x: RudaTensor,

@@ -29,7 +29,7 @@ from ruda.ops.reference import rows as reference
 from ruda.ops.rowwise import check_beside, rounded, statistics_dtype, wide
 from ruda.ops.rules import Specs
 from ruda.ops.scalars import real_number
-from ruda.ops.table import TABLE, fused
+from ruda.ops.table import FALLBACK, TABLE, fused
 from ruda.tensor.given import given_tensors
 from ruda.tensor.tensor import RudaTensor
 
@@ -148,6 +148,7 @@ def _logits(hidden: RudaTensor, weight: RudaTensor, bias: RudaTensor | None) -> 
     optional=("dy", "dlse", "bias"),
     cast="low",
     bound="compute",
+    cuda=FALLBACK("chunks of products by the library, with row kernels between them"),
 )
 def _backward_row(
     dy: Any,
@@ -210,6 +211,7 @@ def _vjp(
     optional=("bias",),
     cast="low",
     bound="compute",
+    cuda=FALLBACK("chunks of products by the library, with row kernels between them"),
 )
 def _row(hidden: RudaTensor, weight: RudaTensor, target: RudaTensor, bias: Any, *attrs: Any) -> Any:
     """The loss of each row and the log-sum-exp of its logits, in float32 or float64."""

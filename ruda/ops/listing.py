@@ -165,7 +165,9 @@ def gradient(op: Op) -> str:
 
 
 def cuda(op: Op) -> str:
-    """What a GPU would run: the row's expression, its body, or nothing yet."""
+    """What a GPU would run: the row's expression, its body, or a kernel with the row's name."""
+    if op.cuda is not None:
+        return f"{'body' if op.body is not None else 'none'}: {op.cuda.reason}"
     return "expression" if op.expr else "body" if op.body is not None else "—"
 
 

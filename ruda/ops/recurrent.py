@@ -29,7 +29,7 @@ from ruda.ops.rowwise import wide
 from ruda.ops.rules import Specs
 from ruda.ops.select import where
 from ruda.ops.strides import span
-from ruda.ops.table import fused
+from ruda.ops.table import FALLBACK, fused
 from ruda.tensor.tensor import RudaTensor
 
 
@@ -132,6 +132,7 @@ def _rnn_shape(op: Any, specs: Specs, *_: Any) -> Shape:
     dtype=_outputs(2),
     numpy=reference.rnn_backward,
     optional=("lengths",),
+    cuda=FALLBACK("each step of time is a product and a few maps"),
 )
 def _rnn_backward(
     dy: RudaTensor, h0: RudaTensor, y: RudaTensor, w: RudaTensor, lengths: Any, *attrs: bool
@@ -169,6 +170,7 @@ def _rnn_vjp(
     vjp=_rnn_vjp,
     optional=("lengths",),
     cast="low",
+    cuda=FALLBACK("each step of time is a product and a few maps"),
 )
 def rnn(
     gx: RudaTensor, h0: RudaTensor, w: RudaTensor, lengths: Any, relu: bool, reverse: bool
@@ -216,6 +218,7 @@ def _lstm_gates(a: RudaTensor) -> tuple[RudaTensor, ...]:
     dtype=_outputs(4),
     numpy=reference.lstm_backward,
     optional=("dy", "dc", "p", "lengths"),
+    cuda=FALLBACK("each step of time is a product and a few maps"),
 )
 def _lstm_backward(
     dy: Any,
@@ -291,6 +294,7 @@ def _lstm_vjp(
     vjp=_lstm_vjp,
     optional=("p", "lengths"),
     cast="low",
+    cuda=FALLBACK("each step of time is a product and a few maps"),
 )
 def lstm(
     gx: RudaTensor,
@@ -353,6 +357,7 @@ def _state_share(h: RudaTensor, w: RudaTensor, b: Any) -> RudaTensor:
     dtype=_outputs(3),
     numpy=reference.gru_backward,
     optional=("b", "lengths"),
+    cuda=FALLBACK("each step of time is a product and a few maps"),
 )
 def _gru_backward(
     dy: RudaTensor,
@@ -409,6 +414,7 @@ def _gru_vjp(
     vjp=_gru_vjp,
     optional=("b", "lengths"),
     cast="low",
+    cuda=FALLBACK("each step of time is a product and a few maps"),
 )
 def gru(
     gx: RudaTensor, h0: RudaTensor, w: RudaTensor, b: Any, lengths: Any, reverse: bool

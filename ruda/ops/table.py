@@ -8,7 +8,7 @@ for primitives, the function itself for composites.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from ruda.core.dtypes import ARITHMETIC, DType
 from ruda.ops import rules
@@ -16,6 +16,15 @@ from ruda.tensor.dispatch import OPS, Op
 
 TABLE = OPS
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class FALLBACK(NamedTuple):
+    """Why a row has no kernel of its own on a GPU.
+
+    A row with a body runs the body there, on the same device; one without raises with the reason.
+    """
+
+    reason: str
 
 
 class Composite:

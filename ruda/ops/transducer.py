@@ -28,7 +28,7 @@ from ruda.ops.rules import Specs
 from ruda.ops.select import where
 from ruda.ops.statistics import logsumexp
 from ruda.ops.strides import span
-from ruda.ops.table import fused
+from ruda.ops.table import FALLBACK, fused
 from ruda.tensor.given import given_tensors
 from ruda.tensor.tensor import RudaTensor
 
@@ -136,6 +136,7 @@ def _end(down: RudaTensor, frames: RudaTensor, lengths: RudaTensor) -> RudaTenso
     ),
     numpy=_backward,
     cast="high",
+    cuda=FALLBACK("each diagonal of the lattice is one round of the body's operators"),
 )
 def _transducer_backward(
     dy: RudaTensor,
@@ -183,6 +184,7 @@ def _vjp(g: Any, blank: Any, label: Any, logit_lengths: Any, target_lengths: Any
     numpy=_forward,
     vjp=_vjp,
     cast="high",
+    cuda=FALLBACK("each diagonal of the lattice is one round of the body's operators"),
 )
 def _transducer(
     blank: RudaTensor, label: RudaTensor, logit_lengths: RudaTensor, target_lengths: RudaTensor

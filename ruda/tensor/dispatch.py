@@ -95,6 +95,7 @@ class Op:
         dtype_error: type[DTypeError] = DTypeError,
         takes: Mapping[str, tuple[DType, ...]] = MappingProxyType({}),
         wants: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
+        cuda: Any = None,
     ) -> None:
         self.name, self.kind, self.grade = name, kind, grade
         self.args, self.attrs, self.outs = args, attrs, outs
@@ -109,6 +110,8 @@ class Op:
         self.wanted = tuple(wanted_by(self, i) for i in range(len(args)))
         self.keeps: dict[tuple[bool, ...], list[bool]] = {}
         self.save: Any = saver(self)
+        # None, or why no kernel of a GPU belongs to the row.
+        self.cuda = cuda
         self.call = entry(self)
         OPS[name] = self
 

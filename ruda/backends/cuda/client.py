@@ -88,7 +88,11 @@ class CudaClient(Traffic, Exchange, Steps, InPlace):
         moved = op.kind in ("view", "copy", "cast", "transfer", "create")
         named = op.name in KERNELS
         known = mapped or moved or named or op.body is not None
-        return None if known else f"has no kernel on {self.device} yet"
+        return None if known else self._silence(op)
+
+    def _silence(self, op: Any) -> str:
+        why = "" if op.cuda is None else f": {op.cuda.reason}"
+        return f"has no kernel on {self.device}{why}"
 
     def lack(
         self, op: str, strategy: str, specs: tuple[Spec, ...], attrs: tuple[Any, ...]
@@ -134,7 +138,7 @@ class CudaClient(Traffic, Exchange, Steps, InPlace):
         """Raise when the plan is run and not when it is made: a node may need the plan alone."""
 
         def run(*_: Any) -> Any:
-            what = f"has no kernel on {self.device} yet"
+            what = self._silence(plan.op)
             raise StrategyError(plan.op.name, what, plan.specs, hint='x.to("cpu")')
 
         return run
@@ -301,7 +305,7 @@ class CudaClient(Traffic, Exchange, Steps, InPlace):
         return out, dense
 
     def update(self, plan: Any, handles: Sequence[Any]) -> None:
-        """Run ``plan`` and put the result where its first operand is; in place if its kernels can."""
+        """Run ``plan`` and put the result where its first operand is: in place, if that can be."""
         target, *others = handles
         write, root = getattr(plan.run, "in_place", None), target.root or target
         if write is None or any(h is root or getattr(h, "root", None) is root for h in others):
