@@ -36,7 +36,7 @@ def random_kernels() -> Iterator[Kernel]:
 
 
 def window_kernels() -> Iterator[Kernel]:
-    from ruda.backends.cuda.prim import pool, resample, windows
+    from ruda.backends.cuda.prim import grid_sample, pool, resample, windows
 
     def of(dtype: DType) -> Iterator[Kernel]:
         for op in range(5):
@@ -51,6 +51,9 @@ def window_kernels() -> Iterator[Kernel]:
 
     for dtype in REALS:
         yield from of(dtype)
+        for mode in ("nearest", "bilinear", "bicubic"):
+            yield grid_sample.text(dtype, mode, 2)
+        yield grid_sample.text(dtype, "bilinear", 3)
     yield pool.text(1, ruda.complex64)
     yield pool.text(3, ruda.complex64)
     yield pool.text(0, ruda.uint8)

@@ -92,9 +92,9 @@ def forward(client: Any, plan: Any, op: int, how: Pooling) -> Callable[..., Any]
     launch = Launcher(client, whole, name, grid, block, (1, 1, 1), [_geometry(how, planes)])
 
     def run(h: Any) -> Any:
-        result = _allocated(client, out)
+        result, x = _allocated(client, out), given.settle(h)
         places = (result[0].address, result[1].address) if op == 0 else (result.address, 0)
-        launch(*places, given.settle(h).address)
+        launch(*places, x.address)
         return result
 
     return run
@@ -147,10 +147,10 @@ def backward(
     settle = dense_copy(client, indices) if indices is not None else None
 
     def run(h: Any, found: Any = None) -> Any:
-        result = allocate(client.pool, out)
+        result, g = allocate(client.pool, out), given.settle(h)
         chosen = settle(found) if settle is not None else None
         place = chosen.address if chosen is not None else 0
-        launch(result.address, place, given.settle(h).address)
+        launch(result.address, place, g.address)
         return result
 
     return run
@@ -251,8 +251,8 @@ def max_pool_pick(client: Any, plan: Any) -> Callable[..., Any] | None:
     launch = Launcher(client, whole, name, grid, block, (1, 1, 1), [how])
 
     def run(h: Any, found: Any) -> Any:
-        result, chosen = allocate(client.pool, out), settle(found)
-        launch(result.address, chosen.address, given.settle(h).address)
+        result, chosen, x = allocate(client.pool, out), settle(found), given.settle(h)
+        launch(result.address, chosen.address, x.address)
         return result
 
     return run

@@ -24,7 +24,7 @@ __device__ __forceinline__ void gathered(const STORED* x, i64 at, WEIGHT w, bool
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 3)
 NAME(STORED* __restrict__ out, const STORED* __restrict__ x, const i32* __restrict__ indices,
      const WEIGHT* __restrict__ weights, const Geometry g) {
     const u32 across = g.inners / COUNT, position = blockIdx.x * blockDim.x + threadIdx.x;

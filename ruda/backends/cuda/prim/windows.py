@@ -68,8 +68,8 @@ def im2col(client: Any, plan: Any) -> Callable[..., Any] | None:
     launch = Launcher(client, whole, name, grid, block, (1, 1), [_geometry(axes, given.planes)])
 
     def run(h: Any) -> Any:
-        result = allocate(client.pool, out)
-        launch(result.address, given.settle(h).address)
+        result, x = allocate(client.pool, out), given.settle(h)
+        launch(result.address, x.address)
         return result
 
     return run
@@ -93,8 +93,8 @@ def col2im(client: Any, plan: Any) -> Callable[..., Any] | None:
     launch = Launcher(client, whole, name, grid, block, (1, 1), [_geometry(axes, planes)])
 
     def run(h: Any) -> Any:
-        result = allocate(client.pool, out)
-        launch(result.address, settle(h).address)
+        result, x = allocate(client.pool, out), settle(h)
+        launch(result.address, x.address)
         return result
 
     return run
@@ -120,8 +120,8 @@ def fold(client: Any, plan: Any) -> Callable[..., Any] | None:
     settle = dense_copy(client, x)
 
     def run(h: Any) -> Any:
-        result = allocate(client.pool, out)
-        launch(result.address, settle(h).address)
+        result, x = allocate(client.pool, out), settle(h)
+        launch(result.address, x.address)
         return result
 
     return run
