@@ -10,11 +10,13 @@ import pytest
 
 import ruda
 from ruda import linalg
+from ruda.backends.cuda.blas import lt
 from ruda.backends.cuda.solver import rows
 from ruda.backends.cuda.solver.library import Solver
 from ruda.core.errors import LinAlgError
 from ruda.tensor.dispatch import clear_plans
 from ruda.testing import assert_close
+from tests.cuda.libraries.cublaslt import CublasLt
 
 pytest.importorskip("scipy")
 pytest.importorskip("ruda.backends.cuda.compiler")
@@ -30,9 +32,13 @@ def solver(client: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Solver]:
     """LAPACK in the place of the real libraries."""
     made = Solver(client, fakes.Solver(), fakes.Blas())
     monkeypatch.setattr(rows, "solver_of", lambda client: made)
+    products = lt.Library(client, CublasLt())
+    monkeypatch.setattr(lt, "library", lambda client: products)
     clear_plans()
     yield made
     clear_plans()
+    for address in products.workspaces.values():
+        client.driver.release(address)
 
 
 def matrices(shape: tuple[int, ...], dtype: str, device: str, seed: int = 0) -> ruda.Tensor:
@@ -80,7 +86,6 @@ def test_triangles(solver: Solver, device: str, lead: Any, dtype: str, upper: bo
     np.einsum("...ii->...i", a)[...] = 1
     got = linalg.solve_triangular(x, y, upper=upper, unit_diagonal=True)
     close(got, np.linalg.solve(a, wide(y)), "unit triangle")
-    gram = x @ linalg.adjoint(x) if hasattr(linalg, "adjoint") else None
     h = wide(x) @ np.conj(wide(x).swapaxes(-1, -2)) + np.eye(4)
     gram = ruda.asarray(h, dtype=dtype, device=device)
     close(linalg.cholesky(gram, upper=upper), np.linalg.cholesky(h, upper=upper), "cholesky")
@@ -95,16 +100,16 @@ def test_factors(solver: Solver, device: str, shape: Any, dtype: str) -> None:
     close(x, p @ lower @ upper, "lu")
     assert np.all(np.triu(lower, 1) == 0)
     assert np.all(np.tril(upper, -1) == 0)
-    assert np.abs(lower).max() <= 1 + 1e-6
+    # Complex pivots are the largest by the sum of both parts.
+    assert np.abs(lower).max() <= np.sqrt(2) + 1e-6
     for mode in ("reduced", "complete"):
         q, r = (wide(t) for t in linalg.qr(x, mode=mode))
         assert [t.shape for t in (q, r)] == [t.shape for t in np.linalg.qr(a, mode)]
         close(x, q @ r, "qr")
         assert np.all(np.tril(r, -1) == 0)
+        gram = np.conj(q.swapaxes(-1, -2)) @ q
         np.testing.assert_allclose(
-            np.conj(q.swapaxes(-1, -2)) @ q,
-            np.eye(q.shape[-1]) + 0 * (np.conj(q.swapaxes(-1, -2)) @ q),
-            atol=1e-5,
+            gram, np.broadcast_to(np.eye(q.shape[-1]), gram.shape), atol=1e-5
         )
 
 
@@ -137,8 +142,7 @@ def test_eigenvalues(solver: Solver, device: str, lead: Any, dtype: str) -> None
     close(ruda.asarray(h, dtype=dtype), rebuilt, "eigh")
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_gradients(solver: Solver, device: str, dtype: str) -> None:
+def test_gradients(solver: Solver, device: str) -> None:
     found = []
     for where in ("cpu", device):
         x = matrices((3, 3), "float64", where).requires_grad_()

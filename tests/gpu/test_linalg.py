@@ -75,7 +75,8 @@ def test_factors(device: str, shape: Any, dtype: str) -> None:
     a, n = wide(x), max(shape[-2:])
     p, lower, upper = (wide(t) for t in linalg.lu(x))
     near(p @ lower @ upper, a, dtype, n)
-    assert np.abs(lower).max() <= 1 + 1e-6
+    # Complex pivots are the largest by the sum of both parts.
+    assert np.abs(lower).max() <= np.sqrt(2) + 1e-6
     for mode in ("reduced", "complete"):
         q, r = (wide(t) for t in linalg.qr(x, mode=mode))
         near(q @ r, a, dtype, n)
