@@ -10,7 +10,7 @@ import pytest
 
 import ruda
 from ruda.nn import functional
-from ruda.ops import getitem, index
+from ruda.ops import index
 from ruda.testing import assert_close
 
 compiler = pytest.importorskip("ruda.backends.cuda.compiler")
@@ -39,7 +39,7 @@ def test_slices_are_read_through_any_strides(device: str, rng: np.random.Generat
     same(lambda a, i: a[i, i], x, spots, device=device)
 
 
-@pytest.mark.parametrize("dtype", ["int8", "bfloat16", "float32", "complex64", "complex128"])
+@pytest.mark.parametrize("dtype", ["int8", "bfloat16", "complex128"])
 def test_rows_are_moved_in_units_that_fit(device: str, dtype: str) -> None:
     x = ruda.asarray(np.arange(7 * 24).reshape(7, 24), dtype=dtype, device=device)
     spots = ruda.asarray(np.array([6, 0, 3], np.uint8), device=device)
@@ -79,7 +79,7 @@ def test_the_last_of_equal_places_wins(device: str, rng: np.random.Generator, co
     same(lambda a, i: ruda.scatter(a, i, 2.5, axis=1), x, places, device=device)
 
 
-MODES = ["add", "mul", "min", "max"]
+MODES = ["add", "max", *(pytest.param(m, marks=pytest.mark.slow) for m in ("mul", "min"))]
 
 
 @pytest.mark.parametrize("count", [40, 700])
@@ -114,7 +114,13 @@ def test_sums_of_rows_in_every_form(device: str, rng: np.random.Generator) -> No
     same(both, x, spots, pairs, v, device=device, length=200)
 
 
-@pytest.mark.parametrize("dtype", ["int16", "bfloat16", "float64", "complex64"])
+SUMMED = [
+    "bfloat16",
+    *(pytest.param(d, marks=pytest.mark.slow) for d in ("int16", "float64", "complex64")),
+]
+
+
+@pytest.mark.parametrize("dtype", SUMMED)
 def test_sums_by_dtype(device: str, rng: np.random.Generator, dtype: str) -> None:
     values = rng.integers(-3, 4, (300, 8))
     spots = rng.integers(0, 11, 300)
@@ -168,9 +174,7 @@ def test_gradients_equal_those_of_the_cpu(
         read = (a[i] * v).sum() + (ruda.take_along_axis(a, j, axis=0) * v).sum()
         put = (ruda.index_put(a, i, v) * a).sum() + (ruda.scatter(a, j, v, axis=0) * a).sum()
         added = (ruda.index_add(a, i, v) ** 2).sum()
-        scaled = sum(
-            (ruda.scatter(a, j, v, axis=0, mode=m) * a).sum() for m in ("mul", "min", "max")
-        )
+        scaled = sum((ruda.scatter(a, j, v, axis=0, mode=m) * a).sum() for m in ("mul", "max"))
         return read + put + added + scaled
 
     found = []
@@ -193,6 +197,3 @@ def test_writes_in_place(device: str, rng: np.random.Generator) -> None:
     y[spots] = y[spots + 1 - 1 * (spots == -1)]
     x[[3, -1, 3]] = x[[4, -1, 4]]
     np.testing.assert_array_equal(y.numpy(), x)
-
-
-assert getitem is not None

@@ -142,7 +142,7 @@ class Faults:
     def _make(self) -> None:
         host, self._record = self._driver.allocate_host(32)
         words = (ctypes.c_uint64 * 4).from_address(host)
-        words[:] = (0, 0, 0, 0)
+        words[:] = [0, 0, 0, 0]
         self._claimed = self._driver.allocate(512)
         self._driver.fill(self._claimed, 0, 4, self._now.stream)
         self._driver.wait(self._now.stream)
@@ -156,7 +156,7 @@ class Faults:
             self._raise(*words)
 
     def _raise(self, number: int, value: int, offset: int, which: int) -> None:
-        self._words[:] = (0, 0, 0, 0)
+        self._words[:] = [0, 0, 0, 0]
         self._driver.fill(self._claimed, 0, 4, self._now.stream)
         value, offset = (v - (1 << 64) if v >> 63 else v for v in (value, offset))
         found = _sites.get(number % _REMEMBERED)

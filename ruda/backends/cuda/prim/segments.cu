@@ -49,7 +49,7 @@ __device__ __forceinline__ void column_of(I column, const Geometry& at, I* value
     }
 }
 
-struct Sum { C at[VEC]; };
+struct alignas(sizeof(C) * VEC < 16 ? sizeof(C) * VEC : 16) Sum { C at[VEC]; };
 
 __device__ __forceinline__ void finish(T* out, const T* base, u32 key, I column, const Sum& sum,
                                        const Geometry& at) {
@@ -72,12 +72,11 @@ __device__ __forceinline__ void finish(T* out, const T* base, u32 key, I column,
 
 #if PHASE == 0
 __device__ __forceinline__ void leave(C* parts, I part, I column, const Sum& sum, const Geometry& at) {
-    C* to_ = parts + (i64)part * ((i64)at.columns * VEC) + (i64)column * VEC;
-#pragma unroll
-    for (int v = 0; v < VEC; ++v) to_[v] = sum.at[v];
+    reinterpret_cast<Sum*>(parts)[(i64)part * at.columns + column] = sum;
 }
 
-extern "C" __global__ void __launch_bounds__(256)
+// With four blocks asked for the compiler has registers enough not to spill any.
+extern "C" __global__ void __launch_bounds__(256, 4)
 NAME(T* out, const T* base, C* __restrict__ parts, VALUE, const u32* __restrict__ keys,
      const u32* __restrict__ order, const Geometry at) {
     const I column = (I)(blockIdx.y * at.lanes + threadIdx.x % at.lanes);
@@ -126,10 +125,17 @@ NAME(T* out, const T* base, C* __restrict__ parts, VALUE, const u32* __restrict_
     else finish(out, base, key, into, sum, at);
 }
 #else
+__device__ __forceinline__ Sum both(const Sum& a, const Sum& b) {
+    Sum sum;
+#pragma unroll
+    for (int v = 0; v < VEC; ++v) sum.at[v] = C(COMBINE(a.at[v], b.at[v]));
+    return sum;
+}
+
 extern "C" __global__ void __launch_bounds__(256)
 NAME(T* out, const T* base, const C* __restrict__ parts, const u32* __restrict__ keys,
      const Geometry at) {
-    __shared__ C sums[256];
+    __shared__ Sum sums[256];
     const I chunk = (I)blockIdx.x, start = chunk * at.chunk, stop = start + at.chunk;
     if (stop >= at.n) return;
     const u32 key = keys[stop - 1];
@@ -144,22 +150,21 @@ NAME(T* out, const T* base, const C* __restrict__ parts, const u32* __restrict__
     const u32 lane = threadIdx.x % at.lanes, rows = 256 / at.lanes;
     const I column = (I)(blockIdx.y * at.lanes + lane), first = chunk + threadIdx.x / at.lanes;
     const bool has = column < at.columns && first <= last;
-    C sum = C();
+    const Sum* own = reinterpret_cast<const Sum*>(parts) + column;
+    Sum sum = {};
     if (has) {
-        sum = parts[(i64)(2 * first + (first == chunk)) * at.columns + column];
+        sum = own[(i64)(2 * first + (first == chunk)) * at.columns];
 #pragma unroll 4
         for (I c = first + rows; c <= last; c += rows)
-            sum = C(COMBINE(sum, parts[(i64)(2 * c) * at.columns + column]));
+            sum = both(sum, own[(i64)(2 * c) * at.columns]);
     }
     sums[threadIdx.x] = sum;
     __syncthreads();
     if (!has || first != chunk) return;
     for (u32 r = 1; r < rows && first + r <= last; ++r)
-        sum = C(COMBINE(sum, sums[r * at.lanes + lane]));
+        sum = both(sum, sums[r * at.lanes + lane]);
     I from, into;
     column_of(column, at, &from, &into);
-    Sum whole;
-    whole.at[0] = sum;
-    finish(out, base, key, into, whole, at);
+    finish(out, base, key, into, sum, at);
 }
 #endif

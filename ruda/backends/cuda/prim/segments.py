@@ -66,22 +66,29 @@ class Segments:
         self._chunks = -(-rows.n // self._chunk)
         self._parts = spec_of(client, (self._chunks, 2, self._columns), compute_of(rows.dtype))
         self._first(self._pack)
-        self._second = self._launcher(1, 1) if self._chunks > 1 else None
+        if self._chunks > 1:
+            self._second(self._pack)
 
     def __call__(self, out: int, base: int, value: Any, keys: Any, order: Any) -> None:
         """Write to ``out``, combined with ``base`` if rows are based, what ``value`` holds."""
         given = self._rows.given is None
         joint = out | base | (0 if given else value)
-        first = self._first(self._pack if joint % 16 == 0 else 1)
+        pack = self._pack if joint % 16 == 0 else 1
+        first = self._first(pack)
         parts = allocate(self._client.pool, self._parts)
         values = value if given else (value,)
         first(out, base, parts.address, *values, keys.address, order.address)
-        if self._second is not None:
-            self._second(out, base, parts.address, keys.address)
+        if self._chunks > 1:
+            self._second(pack)(out, base, parts.address, keys.address)
 
     @functools.cache  # noqa: B019  (as long-lived as the plan)
     def _first(self, pack: int) -> Launcher:
         return self._launcher(0, pack)
+
+    @functools.cache  # noqa: B019
+    def _second(self, pack: int) -> Launcher:
+        # Parts are of the type that is computed in, which may be wider than what is stored.
+        return self._launcher(1, max(1, min(pack, 16 // compute_of(self._rows.dtype).itemsize)))
 
     def _launcher(self, phase: int, pack: int) -> Launcher:
         rows, client = self._rows, self._client
@@ -102,7 +109,7 @@ class Segments:
             PHASE=phase,
             T=stored(rows.dtype),
             C=computed(rows.dtype),
-            V=stored(given),
+            V=computed(rows.dtype) if by_value else stored(given),
             VEC=pack,
             BYVALUE=int(by_value),
             BASE=int(rows.based),
@@ -148,7 +155,8 @@ def _pack_of(rows: Rows) -> int:
 def _chunk_of(client: Any, work: int) -> int:
     """Rows of a chunk: long ones once there are threads enough, because each costs a part."""
     threads = int(client.driver.multiprocessors) * 2048
-    return min(64, max(16, 1 << (work // threads).bit_length() >> 1))
+    # The power of two that is nearest to the rows a thread gets when the device is full once.
+    return min(64, max(16, 1 << (work * 3 // (threads * 2)).bit_length() >> 1))
 
 
 def untouched(client: Any, rows: int, nbytes: int, based: bool) -> Callable[[int, int, int], None]:

@@ -42,8 +42,8 @@ def _apart(client: Any, plan: Any) -> Callable[[Any, Any, int], None]:
     """Each element is met once: one map that reads and writes it."""
     out, value, (shape, strides) = plan.out, plan.specs[1], plan.attrs
     region = spec_of(client, shape, out.dtype, strides)
-    facts = ("add", OPS["add"].expr, ("x", "y"), (region, value), (out.dtype, out.dtype))
-    add = maps.bind_into(client, region, *facts)
+    expr, dtypes = OPS["add"].expr or "x + y", (out.dtype, out.dtype)
+    add = maps.bind_into(client, region, "add", expr, ("x", "y"), (region, value), dtypes)
 
     def run(result: Any, hv: Any, offset: int) -> None:
         address = result.address + offset * out.dtype.itemsize
@@ -67,10 +67,23 @@ def _summed(client: Any, plan: Any) -> Callable[[Any, Any, int], None]:
     entries = keys.Entries(shape, none, strides, (), (), 0, limit)
     number = keys.bind(client, entries, False, wide)
     sort = radix.bind(client, n, limit - 1)
-    given, row = (None, 0) if value.weak else (value.dtype, 1)
-    ends = (limit, given, out.dtype, True, wide)
-    one = ((1,), (0,), (0,))
-    add = Segments(client, Rows("add_view", "add", n, *one, row, (limit,), (1,), *ends))
+    elements = Rows(
+        op="add_view",
+        mode="add",
+        n=n,
+        sizes=(1,),
+        value=(0,),
+        out=(0,),
+        row=0 if value.weak else 1,
+        lengths=(limit,),
+        steps=(1,),
+        limit=limit,
+        given=None if value.weak else value.dtype,
+        dtype=out.dtype,
+        based=True,
+        wide=wide,
+    )
+    add = Segments(client, elements)
     spec = spec_of(client, (n,), uint32)
 
     def run(result: Any, hv: Any, offset: int) -> None:
