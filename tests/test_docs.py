@@ -1,7 +1,8 @@
 """The documents are true: their code runs, their quotations and paths are those of the sources.
 
 A ``python`` block is run, all blocks of a file in order and in one namespace. A ``py`` block quotes
-the file that its first line names: each of its lines stands there, in this order.
+the file that its first line names: each of its lines stands there, in this order. A ``python3``
+block needs a GPU and is run in that lane.
 """
 
 from __future__ import annotations
@@ -41,10 +42,10 @@ def blocks(text: str, language: str) -> list[tuple[int, list[str]]]:
     return found
 
 
-def script(text: str) -> str:
+def script(text: str, language: str = "python") -> str:
     """The ``python`` blocks of a page, each line at the number it has there."""
     out: list[str] = []
-    for first, lines in blocks(text, "python"):
+    for first, lines in blocks(text, language):
         out += [""] * (first - 1 - len(out)) + lines
     return "\n".join(out)
 
@@ -81,7 +82,12 @@ def test_there_are_pages_and_code() -> None:
 @pytest.mark.parametrize("page", PAGES)
 def test_code_runs(page: str, tmp_path: Path) -> None:
     """In a process of its own: pages add rows to the table."""
-    code = script((ROOT / page).read_text("utf-8"))
+    check_runs(page, tmp_path, "python")
+
+
+def check_runs(page: str, tmp_path: Path, language: str) -> None:
+    """Run the blocks of a page in one process."""
+    code = script((ROOT / page).read_text("utf-8"), language)
     if not code:
         pytest.skip("has no code")
     path = tmp_path / f"{Path(page).stem}.py"

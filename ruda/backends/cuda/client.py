@@ -46,7 +46,9 @@ class _Now(threading.local):
 
     lax = False
 
-    def __init__(self, stream: int) -> None:
+    def __init__(self, stream: int, activate: Callable[[], None]) -> None:
+        # Once in each thread, when it first asks: a launch needs the device's context there.
+        activate()
         self.stream = stream
 
 
@@ -65,7 +67,7 @@ class CudaClient(Traffic, Exchange, Steps, InPlace):
         self.driver = driver
         self.defaults = Defaults()
         self.main = driver.new_stream()
-        self.now = _Now(int(self.main.ptr))
+        self.now = _Now(int(self.main.ptr), driver.activate)
         self.pool = pool_of(driver, out_of_memory, self.now)
         self.order = Order(driver, self.now, self.now.stream)
         self.staging = Staging(driver)
@@ -102,7 +104,7 @@ class CudaClient(Traffic, Exchange, Steps, InPlace):
 
     def bind(self, plan: Any) -> Callable[..., Any]:
         """The function from input handles to output handles for one plan."""
-        op = plan.op
+        op, _ = plan.op, self.now.stream
         if plan.shares:
             return self._view(plan)
         run = self._bound(plan, op)
