@@ -144,11 +144,11 @@ class Segments:
 
 
 def _pack_of(rows: Rows) -> int:
-    """Elements that are read at once: up to 16 bytes and 8 of them where all strides allow it."""
+    """Elements that are read at once: up to 16 bytes where all strides allow it."""
     if rows.given is not rows.dtype or rows.value[-1] != 1 or rows.out[-1] != 1:
         return 1
-    # More than eight sums a thread would not stay in registers.
-    pack = min(max(16 // rows.dtype.itemsize, 1), 8)
+    # Eight sums of single bytes, unpacked, already do not stay in registers.
+    pack = 4 if rows.dtype.itemsize == 1 else max(16 // rows.dtype.itemsize, 1)
     others = (rows.sizes[-1], *rows.value[:-1], *rows.out[:-1], rows.row, *rows.steps)
     return pack if all(n % pack == 0 for n in others) else 1
 
