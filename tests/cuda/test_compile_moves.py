@@ -35,7 +35,7 @@ REDUCED = (
     ((1 << 14, 1 << 14), (0,)),
     ((1 << 14, 1001), (0,)),
 )
-ATTRIBUTES = {"sum": (None,), "var": (1.0,), "vector_norm": (3.0,)}
+ATTRIBUTES = {"sum": (None,), "prod": (None,), "var": (1.0,), "vector_norm": (3.0,)}
 
 
 def check(name: str, text: str, arch: str) -> None:
