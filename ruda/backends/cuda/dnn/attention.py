@@ -9,26 +9,23 @@ from typing import Any
 
 from ruda.backends.cuda.dnn.graph import Graph, Unsupported, missing
 from ruda.backends.cuda.memory import allocate
+from ruda.backends.cuda.prim import attention as own
 from ruda.core.dtypes import float32
 from ruda.core.errors import StrategyError
 from ruda.core.spec import Spec, is_absent, spec_of
 from ruda.tensor.determinism import is_deterministic
 
 _DEEPEST = 256
-_OWN = {
-    "flash": "there is no tensor-core kernel yet",
-    "flash_unit": "there is no kernel without tensor cores yet",
-}
 ORDERED_PRICES = {"attention_backward": "cuDNN's deterministic kernel: up to half as fast again"}
 
 
 def lack(client: Any, strategy: str, specs: tuple[Spec, ...], attrs: tuple[Any, ...]) -> str | None:
     """Why ``strategy`` cannot compute attention of q, k, v, mask and bias here, or None."""
-    if strategy in _OWN:
-        return _OWN[strategy]
-    if strategy != "vendor":
-        return None
-    return missing() or _refused(specs, attrs)
+    if strategy == "flash":
+        return "there is no tensor-core kernel yet"
+    if strategy == "flash_unit":
+        return own.lack(client, specs, attrs)
+    return missing() or _refused(specs, attrs) if strategy == "vendor" else None
 
 
 def _refused(specs: tuple[Spec, ...], attrs: tuple[Any, ...]) -> str | None:
@@ -92,7 +89,7 @@ def forward(client: Any, plan: Any) -> Callable[..., Any] | None:
     q, k, v = plan.specs[:3]
     out, lse = plan.out
     if not _wanted(client, plan, plan.specs):
-        return None
+        return _by_own(client, plan, own.forward)
     g = Graph(client, q.dtype)
     operands = [g.operand(s.shape, s.strides, s.dtype) for s in (q, k, v)]
     masking = _masking(g.cudnn, q, k, plan.attrs)
@@ -101,7 +98,7 @@ def forward(client: Any, plan: Any) -> Callable[..., Any] | None:
     g.result(stats, (*lse.shape, 1), (*lse.strides, 1), float32)
     run = _built(g, plan)
     if run is None:
-        return None
+        return _by_own(client, plan, own.forward)
 
     def launch(hq: Any, hk: Any, hv: Any, *_: Any) -> Any:
         h, level = allocate(client.pool, out), allocate(client.pool, lse)
@@ -117,7 +114,7 @@ def backward(client: Any, plan: Any) -> Callable[..., Any] | None:
     known = (q, k, v, mask, bias, *random)
     usable = is_absent(dlse) and not is_absent(dy) and _dense_rows(dy) and _dense_rows(out)
     if not usable or not _wanted(client, plan, known):
-        return None
+        return _by_own(client, plan, own.backward)
     g = Graph(client, q.dtype)
     operands = [g.operand(s.shape, s.strides, s.dtype) for s in (q, k, v, out, dy)]
     stats = g.operand((*lse.shape, 1), (*lse.strides, 1), float32)
@@ -128,7 +125,7 @@ def backward(client: Any, plan: Any) -> Callable[..., Any] | None:
         g.result(grad, spec.shape, spec.strides, spec.dtype)
     run = _built(g, plan)
     if run is None:
-        return None
+        return _by_own(client, plan, own.backward)
     none = spec_of(client, plan.out[3].shape, plan.out[3].dtype)
 
     def launch(hdy: Any, _: Any, hq: Any, hk: Any, hv: Any, ho: Any, level: Any, *__: Any) -> Any:
@@ -138,6 +135,11 @@ def backward(client: Any, plan: Any) -> Callable[..., Any] | None:
         return (*made, allocate(client.pool, none))
 
     return launch
+
+
+def _by_own(client: Any, plan: Any, bind: Callable[..., Any]) -> Callable[..., Any] | None:
+    """Our own kernel, for ``flash_unit``, and for ``auto`` where cuDNN cannot."""
+    return bind(client, plan) if plan.attrs[-1] in ("auto", "flash_unit", "vendor") else None
 
 
 def _built(g: Graph, plan: Any) -> Callable[..., None] | None:

@@ -1,0 +1,80 @@
+"""Attention by kernels without tensor cores: every option of the row, and its gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ruda
+import ruda.nn.functional as F
+from ruda.testing import assert_close
+
+CASES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
+    "grouped and causal": ((2, 4, 70, 24), (2, 2, 70, 24), {"is_causal": True}),
+    "more keys": ((1, 2, 5, 16), (1, 2, 130, 16), {"is_causal": True, "scale": 0.3}),
+    "more queries": ((1, 1, 9, 8), (1, 1, 4, 8), {"is_causal": True}),
+    "window and softcap": ((1, 2, 90, 16), (1, 2, 90, 16), {"window": (7, 3), "softcap": 2.0}),
+}
+
+
+def operands(where: str, q: Any, k: Any) -> list[ruda.Tensor]:
+    rng = np.random.default_rng(0)
+    arrays = (rng.standard_normal(shape).astype("f4") for shape in (q, k, k))
+    return [ruda.asarray(a, device=where).requires_grad_() for a in arrays]
+
+
+def run(where: str, q: Any, k: Any, **settings: Any) -> list[Any]:
+    x = operands(where, q, k)
+    if "mask" in settings:
+        settings["mask"] = ruda.asarray(settings["mask"], device=where)
+    out, lse = F.attention(*x, return_lse=True, **settings)
+    ((out * out).sum() + ruda.where(lse > -1e30, lse, 0).sum()).backward()
+    return [out.detach(), lse.detach(), *(t.grad for t in x)]
+
+
+def same(device: str, q: Any, k: Any, **settings: Any) -> None:
+    found = run(device, q, k, strategy="flash_unit", **settings)
+    exact = run("cpu", q, k, **settings)
+    for got, want in zip(found, exact, strict=True):
+        wanted = want.numpy()
+        scale = float(np.abs(wanted[np.isfinite(wanted)]).max())
+        assert_close(got.to("cpu"), wanted, length=4 * k[2], scale=scale, name="attention")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_options_and_gradients(name: str, device: str) -> None:
+    q, k, settings = CASES[name]
+    same(device, q, k, **settings)
+
+
+def test_a_mask_that_hides_whole_rows(device: str) -> None:
+    mask = np.random.default_rng(1).random((2, 1, 20, 20)) < 0.5
+    mask[0, 0, 3] = False
+    same(device, (2, 2, 20, 16), (2, 2, 20, 16), mask=mask)
+
+
+def test_dropout_draws_the_numbers_of_the_cpu(device: str) -> None:
+    found = []
+    for where in (device, "cpu"):
+        generator = ruda.random.Generator(5)
+        found.append(run(where, (1, 2, 33, 16), (1, 2, 33, 16), dropout_p=0.3, generator=generator))
+    for got, want in zip(*found, strict=True):
+        assert_close(got.to("cpu"), want.numpy(), length=200, scale=float(want.abs().max()))
+
+
+def test_views_are_read_where_they_lie(device: str) -> None:
+    x = np.random.default_rng(2).standard_normal((2, 20, 3, 2, 16)).astype("f4")
+    both = []
+    for where in (device, "cpu"):
+        q, k, v = ruda.unstack(ruda.asarray(x, device=where).permute_dims((2, 0, 3, 1, 4)))
+        both.append(F.attention(q, k, v, is_causal=True).numpy())
+    np.testing.assert_allclose(*both, rtol=2e-5, atol=1e-6)
+
+
+def test_the_strategy_says_when_it_cannot(device: str) -> None:
+    x = ruda.zeros((1, 1, 4, 512), device=device, dtype="float64")
+    with pytest.raises(ruda.core.errors.StrategyError, match="more memory than a block has"):
+        F.attention(x, x, x, strategy="flash_unit")
+    assert "flash_unit" in str(ruda.explain("attention", x, x, x))
