@@ -12,6 +12,8 @@
 
 typedef Key<X>::U U;
 #define EACH 4
+// Packs that a thread has under way at once.
+#define DEEP 4
 template <class E> struct alignas(sizeof(E) * EACH < 16 ? sizeof(E) * EACH : 16) Pack { E at[EACH]; };
 
 // What is known of the k-th key of a row: its highest bits, and how many keys with these bits win.
@@ -46,13 +48,17 @@ NAME(Known* __restrict__ known, u32* __restrict__ counts, u32* __restrict__ arri
     for (int b = threadIdx.x; b < BINS; b += THREADS) own[b] = 0;
     __syncthreads();
     x += row * n;
-    for (i64 i = start + threadIdx.x * EACH; i < end; i += THREADS * EACH) {
-        U key[EACH];
-        load(key, x, i, end, packed);
+    for (i64 base = start + threadIdx.x * EACH; base < end; base += THREADS * EACH * DEEP) {
+        U key[DEEP][EACH];
 #pragma unroll
-        for (int k = 0; k < EACH; ++k)
-            if (i + k < end && (first || (U)(key[k] >> above) == bits))
-                atomicAdd(own + ((u32)(key[k] >> shift) & (BINS - 1)), 1u);
+        for (int d = 0; d < DEEP; ++d) load(key[d], x, base + d * THREADS * EACH, end, packed);
+#pragma unroll
+        for (int d = 0; d < DEEP; ++d)
+#pragma unroll
+            for (int k = 0; k < EACH; ++k)
+                if (base + d * THREADS * EACH + k < end &&
+                    (first || (U)(key[d][k] >> above) == bits))
+                    atomicAdd(own + ((u32)(key[d][k] >> shift) & (BINS - 1)), 1u);
     }
     __syncthreads();
     if (parts > 1) {
@@ -105,14 +111,18 @@ NAME(X* __restrict__ values, i64* __restrict__ places, const Known* __restrict__
     x += row * n;
     // Counts of this part; not needed where there is no other.
     u32 better = 0, equal = 0;
-    for (i64 i = start + threadIdx.x * EACH; parts > 1 && i < end; i += THREADS * EACH) {
-        U key[EACH];
-        load(key, x, i, end, packed);
+    for (i64 base = start + threadIdx.x * EACH; parts > 1 && base < end;
+         base += THREADS * EACH * DEEP) {
+        U key[DEEP][EACH];
 #pragma unroll
-        for (int k = 0; k < EACH; ++k) {
-            better += key[k] < bound;
-            equal += key[k] == bound && i + k < end;
-        }
+        for (int d = 0; d < DEEP; ++d) load(key[d], x, base + d * THREADS * EACH, end, packed);
+#pragma unroll
+        for (int d = 0; d < DEEP; ++d)
+#pragma unroll
+            for (int k = 0; k < EACH; ++k) {
+                better += key[d][k] < bound;
+                equal += key[d][k] == bound && base + d * THREADS * EACH + k < end;
+            }
     }
     if (parts > 1) {
         u32 all_better, all_equal;
@@ -137,29 +147,34 @@ NAME(X* __restrict__ values, i64* __restrict__ places, const Known* __restrict__
     for (int w = 0; w < THREADS / 32; ++w) before += ahead[w];
     u32 met_better = (u32)(before >> 31), met_equal = (u32)before & 0x7fffffffu;
 
-    for (i64 base = start; base < end; base += THREADS * EACH) {
-        const i64 i = base + threadIdx.x * EACH;
-        U key[EACH];
-        load(key, x, i, end, packed);
+    for (i64 base = start; base < end; base += THREADS * EACH * DEEP) {
+        // Of this sweep a thread has neighbouring packs: ranks follow the order of the places.
+        const i64 i = base + threadIdx.x * EACH * DEEP;
+        U key[DEEP][EACH];
+#pragma unroll
+        for (int d = 0; d < DEEP; ++d) load(key[d], x, i + d * EACH, end, packed);
         u32 mine = 0, all;
 #pragma unroll
-        for (int k = 0; k < EACH; ++k)
-            mine += i + k >= end ? 0u : key[k] < bound ? 1u << 16 : key[k] == bound ? 1u : 0u;
+        for (int j = 0; j < DEEP * EACH; ++j) {
+            const U one = key[j / EACH][j % EACH];
+            mine += i + j >= end ? 0u : one < bound ? 1u << 16 : one == bound ? 1u : 0u;
+        }
         const u32 early = sum_before<THREADS>(mine, room, all);
         u32 b = met_better + (early >> 16), e = met_equal + (early & 0xffffu);
         met_better += all >> 16;
         met_equal += all & 0xffffu;
         if (!mine) continue;
 #pragma unroll
-        for (int k = 0; k < EACH; ++k) {
-            if (i + k >= end) continue;
-            const bool wins = key[k] < bound || (key[k] == bound && e < room_for_equal);
+        for (int j = 0; j < DEEP * EACH; ++j) {
+            if (i + j >= end) continue;
+            const U one = key[j / EACH][j % EACH];
+            const bool wins = one < bound || (one == bound && e < room_for_equal);
             const i64 to = row * wanted + b + (e < room_for_equal ? e : room_for_equal);
-            b += key[k] < bound;
-            e += key[k] == bound;
+            b += one < bound;
+            e += one == bound;
             if (!wins) continue;
-            values[to] = x[i + k];
-            places[to] = i + k;
+            values[to] = x[i + j];
+            places[to] = i + j;
         }
     }
 }

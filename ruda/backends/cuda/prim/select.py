@@ -20,7 +20,8 @@ from ruda.backends.cuda.types import code_of, stored
 from ruda.core.dtypes import DType, int64, uint8
 from ruda.core.spec import spec_of
 
-THREADS, _EACH, _LARGEST_PARTS = 256, 4, 256
+# Elements of a pack, and packs that a thread has under way.
+THREADS, _EACH, _DEEP, _LARGEST_PARTS = 256, 4, 4, 256
 
 Run = Callable[[int, int, int], None]
 
@@ -104,7 +105,7 @@ def _parts(client: Any, top: Top) -> tuple[int, int]:
     """Blocks of a row, and how many elements each has."""
     wanted = -(-client.driver.multiprocessors * 4 // top.rows)
     parts = max(1, min(wanted, -(-top.n // 4096), _LARGEST_PARTS))
-    step = THREADS * _EACH
+    step = THREADS * _EACH * _DEEP
     chunk = -(-top.n // parts // step) * step
     return -(-top.n // chunk), chunk
 
