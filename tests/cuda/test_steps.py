@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 import ruda
+import ruda.nn.functional as F
 from ruda import optim
 
 
@@ -86,3 +87,23 @@ def test_an_optimizer_overwrites_its_state_where_it_lies(deferred: Any) -> None:
     assert "replayed as one graph" in step.explain(), step.explain()
     for got, want in zip(found, train("cpu", False)[0], strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+def test_each_replay_draws_anew_as_eager_steps_do(deferred: Any) -> None:
+    def draws(compiled: bool) -> list[Any]:
+        generator = ruda.random.Generator(7)
+        x = on(np.ones((4, 64), "f"))
+
+        def step(x: Any) -> Any:
+            noise = ruda.random.normal((3,), generator=generator, device=x.device)
+            return F.dropout(x, 0.4, generator=generator), noise
+
+        run = ruda.compile(step) if compiled else step
+        found = [[t.numpy() for t in run(x)] for _ in range(4)]
+        if compiled:
+            assert "replayed as one graph" in run.explain(), run.explain()
+        return found
+
+    for got, want in zip(draws(True), draws(False), strict=True):
+        np.testing.assert_array_equal(got[0], want[0])
+        np.testing.assert_array_equal(got[1], want[1])

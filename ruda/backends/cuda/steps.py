@@ -9,22 +9,28 @@ from typing import Any, NamedTuple
 from ruda.backends.cuda import graphs
 from ruda.backends.cuda.launch import Launcher
 from ruda.backends.cuda.memory import ViewHandle, allocate
-from ruda.backends.cuda.prim import region
+from ruda.backends.cuda.prim import attention, region
 from ruda.core.dtypes import uint8, uint64
 from ruda.core.shapes import extent
-from ruda.core.spec import Spec, spec_of
+from ruda.core.spec import Spec, is_absent, spec_of
 
 # A launch has room for 4 KiB of parameters.
 _PART = 256
 
 
 class Slot:
-    """A place of 8 bytes in a page, as operators see it."""
+    """A place of 8 bytes in a page, as operators see it.
+
+    As an integer it is its address with a mark: kernels that draw random numbers know it by that.
+    """
 
     __slots__ = ("address",)
 
     def __init__(self, address: int) -> None:
         self.address = address
+
+    def __int__(self) -> int:
+        return self.address | 1 << 63
 
 
 class Page:
@@ -122,6 +128,18 @@ class Steps:
         """Room for ``count`` Python scalars."""
         return Page(self, count)
 
+    def _draws(self, plan: Any, places: tuple[int, ...]) -> bool:
+        """Whether the scalars are a seed and a draw number that a kernel finds in a page itself."""
+        names = tuple(plan.op.args[i] for i in places)
+        if names != ("seed", "draw"):
+            return False
+        name, specs = plan.op.name, plan.specs
+        if name.startswith("attention"):
+            operands = specs if name == "attention" else (*specs[2:5], *specs[7:])
+            biased = name != "attention" and not is_absent(operands[4])
+            return not biased and attention.lack(self, operands, plan.attrs) is None
+        return plan.op.kind == "random" or (name == "dropout" and specs[0].contiguous)
+
     def slot(self, spec: Spec) -> Any:
         """Memory of its own that ``spec`` shows, to copy arguments into."""
         if spec.contiguous:
@@ -154,6 +172,8 @@ class Steps:
         if plan.op.kind == "region":
             whole = Region(plan.steps, plan.specs, plan.kept, places)
             return region.bind(self, whole)
+        if self._draws(plan, places):
+            return plan.run  # type: ignore[no-any-return]
         if not region.fuses(plan):
             return None
         alone = Region((Step(plan, tuple(range(len(plan.specs)))),), plan.specs, (0,), places)

@@ -66,7 +66,7 @@ __device__ __forceinline__ T kept(i64 b, i64 h, i64 i, i64 j, const Geometry& g)
     if (!DROPOUT) return T(1);
     const u64 e = ((b * g.heads + h) * g.sq + i) * g.sk + j;
     u32 w[4];
-    philox({g.seed, g.draw}, e >> 2, 0, w);
+    philox(key_of(g.seed, g.draw), e >> 2, 0, w);
     const u32 word = (e & 2) ? ((e & 1) ? w[3] : w[2]) : ((e & 1) ? w[1] : w[0]);
     return word < g.limit ? T(0) : T(g.kept_scale);
 }

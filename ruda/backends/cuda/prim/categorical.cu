@@ -92,7 +92,7 @@ NAME(u64* __restrict__ sums, const DATA* __restrict__ weights, u64 rows, u32 cou
 extern "C" __global__ void __launch_bounds__(THREADS)
 NAME(i64* __restrict__ out, const u64* __restrict__ sums, u64 seed, u64 draw, u64 n, u32 count,
      u32 samples) {
-    const Key key = {seed, draw};
+    const Key key = key_of(seed, draw);
     const u64 step = (u64)gridDim.x * THREADS;
     for (u64 e = (u64)blockIdx.x * THREADS + threadIdx.x; e < n; e += step) {
         const u64* row = sums + e / samples * count;

@@ -12,7 +12,7 @@ struct alignas(16) Pack { STORED at[COUNT]; };
 extern "C" __global__ void __launch_bounds__(256)
 NAME(STORED* __restrict__ out, const STORED* __restrict__ x, u64 seed, u64 draw, u64 limit,
      REAL scale, u64 n) {
-    const Key key = {seed, draw};
+    const Key key = key_of(seed, draw);
     const u64 packs = (n + COUNT - 1) / COUNT, step = (u64)gridDim.x * 256;
     for (u64 p = (u64)blockIdx.x * 256 + threadIdx.x; p < packs; p += step) {
         const bool whole = ALIGNED && (p + 1) * COUNT <= n;

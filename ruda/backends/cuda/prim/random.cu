@@ -302,7 +302,7 @@ struct alignas(BYTES > 16 ? 16 : BYTES) Pack { STORED at[COUNT]; };
 extern "C" __global__ void __launch_bounds__(256)
 NAME(STORED* __restrict__ out, const void* __restrict__ data, u64 seed, u64 draw, u64 p0, u64 p1,
      u64 p2, u64 p3, u64 p4, u64 p5, u64 p6, u64 n) {
-    const Setting setting = {{seed, draw}, {p0, p1, p2, p3, p4, p5, p6}, n, data};
+    const Setting setting = {key_of(seed, draw), {p0, p1, p2, p3, p4, p5, p6}, n, data};
     const Maker maker(setting);
     const u64 packs = (n + COUNT - 1) / COUNT, step = (u64)gridDim.x * 256;
     for (u64 p = (u64)blockIdx.x * 256 + threadIdx.x; p < packs; p += step) {

@@ -8,6 +8,14 @@
 
 struct Key { u64 seed, draw; };
 
+// Seed and draw number by value, or, with the top bit of draw set, as two such marked addresses:
+// those of a graph, whose replays draw other numbers.
+__device__ __forceinline__ Key key_of(u64 seed, u64 draw) {
+    const u64 mark = 1ull << 63;
+    if (!(draw & mark)) return {seed, draw};
+    return {*reinterpret_cast<const u64*>(seed & ~mark), *reinterpret_cast<const u64*>(draw & ~mark)};
+}
+
 __device__ __forceinline__ void philox(Key key, u64 block, u32 attempt, u32* out) {
     u32 k0 = (u32)key.seed, k1 = (u32)(key.seed >> 32);
     u32 x0 = (u32)block, x1 = (u32)(block >> 32) | attempt << 16;
