@@ -174,16 +174,16 @@ def _bytes(*shapes: tuple[int, ...]) -> float:
 def _norm(name: str, shape: tuple[int, int], affine: int, goals: tuple[float, float]) -> Contest:
     import torch.nn.functional as T
 
-    import ruda
+    import ruda.nn.functional as F
 
     n, params = shape[1], ((shape[1],),) * affine
     if affine == 1:
         pair: Any = (
-            lambda x, w: ruda.rms_norm(x, w, eps=1e-6),
+            lambda x, w: F.rms_norm(x, w, eps=1e-6),
             lambda x, w: T.rms_norm(x, (n,), w, 1e-6),
         )
     else:
-        pair = (ruda.layer_norm, lambda x, w, b: T.layer_norm(x, (n,), w, b))
+        pair = (F.layer_norm, lambda x, w, b: T.layer_norm(x, (n,), w, b))
     moved = _bytes(shape)
     return Contest(name, (shape, *params), *pair, 2 * moved, 3 * moved, goals)
 
@@ -227,10 +227,10 @@ def added_norm() -> Iterator[Line]:
 def softmax() -> Iterator[Line]:
     import torch
 
-    import ruda
+    import ruda.nn.functional as F
 
     shape = (16384, 131072)
-    pair = (lambda x: ruda.softmax(x, axis=-1), lambda x: torch.softmax(x, -1))
+    pair = (lambda x: F.softmax(x, axis=-1), lambda x: torch.softmax(x, -1))
     yield from run(Contest("A5", (shape,), *pair, 2 * _bytes(shape), None, (1.3, 1.0), ("TC",)))
 
 

@@ -170,6 +170,30 @@ def softplus(x: Any, /, beta: float = 1.0) -> RudaTensor:
     return _softplus(x * beta) / beta
 
 
+def _two_shapes(op: Any, specs: Any) -> Any:
+    shape = rules.broadcast(op, specs)
+    return shape, shape
+
+
+def _two_dtypes(op: Any, specs: Any) -> Any:
+    operand, dtype = rules.promote(op, specs)
+    return operand, (dtype, dtype)
+
+
+@fused(
+    "swiglu_backward",
+    "g gate up",
+    outs="dgate dup",
+    shape=_two_shapes,
+    dtype=_two_dtypes,
+    numpy=lambda g, gate, up: (reference.silu_backward(g * up, gate), g * reference.silu(gate)),
+    accepts=FLOAT,
+)
+def _swiglu_backward(g: RudaTensor, gate: RudaTensor, up: RudaTensor) -> Any:
+    """The gradients of ``swiglu`` from its operands."""
+    return silu_backward(multiply(g, up), gate), multiply(g, silu(gate))
+
+
 @fused(
     "swiglu",
     args="gate up",
@@ -177,6 +201,7 @@ def softplus(x: Any, /, beta: float = 1.0) -> RudaTensor:
     dtype=rules.floating,
     numpy=lambda gate, up: reference.silu(gate) * up,
     expr="gate * ruda_sigmoid(gate) * up",
+    vjp=lambda g, gate, up: _swiglu_backward(g, gate, up),
     accepts=FLOAT,
 )
 def swiglu(gate: RudaTensor, up: RudaTensor) -> RudaTensor:

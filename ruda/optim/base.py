@@ -189,13 +189,14 @@ class Optimizer:
         with no_grad():
             for number, group in enumerate(self.param_groups):
                 grads = gradients(group["params"])
-                alike = where is None and scale is None
-                if not (alike and self._step_alike(number, group, grads)):
+                if not self._step_alike(number, group, grads, where, scale):
                     for p, grad in zip(group["params"], grads, strict=True):
                         if grad is not None:
                             self._step_one(p, grad, group, where, scale)
 
-    def _step_alike(self, number: int, group: Group, grads: list[Any]) -> bool:
+    def _step_alike(
+        self, number: int, group: Group, grads: list[Any], keep: RudaTensor | None, scale: Any
+    ) -> bool:
         """Make the steps of a whole group as one batch; False where they are made one by one."""
         made = self._ready.find(number, group, grads)
         if made is None:
@@ -207,7 +208,13 @@ class Optimizer:
             rows = [self._call(s.get("master", p), grad, s, group) for p, s, grad in calls]
             masters = [(p, s["master"]) for p, s, _ in calls if "master" in s]
             made = self._ready.make(number, group, grads, rows, masters)
-        return made is not None and made.run(grads)
+        if made is None or (not (keep is None and scale is None) and not made.batch.scales):
+            return False
+        where = group["lr"].device
+        if scale is not None:
+            scale = asarray(scale, device=where) if not isinstance(scale, RudaTensor) else scale
+            scale = astype(scale.to(where), float64, copy=False)
+        return made.run(grads, scale, None if keep is None else keep.to(where))
 
     def _step_one(
         self, p: RudaTensor, grad: RudaTensor, group: Group, keep: RudaTensor | None, scale: Any

@@ -11,6 +11,7 @@ from ruda.core.mode import no_grad
 from ruda.ops.cast import astype
 from ruda.ops.create import zeros
 from ruda.ops.join import stack
+from ruda.ops.joint_norm import joint_norm
 from ruda.ops.select import clip
 from ruda.ops.statistics import vector_norm
 from ruda.tensor.tensor import RudaTensor
@@ -68,6 +69,8 @@ def _norm(grads: list[RudaTensor], kind: float, op: str) -> RudaTensor:
         raise ArgumentError(op, "norm_type is not positive", kind)
     if not grads:
         return zeros(())
+    if kind == 2:
+        return joint_norm(grads)
     wide = (astype(g, float32) if g.dtype.is_half else g for g in grads)
     return vector_norm(stack([vector_norm(g, ord=kind) for g in wide]), ord=kind)
 

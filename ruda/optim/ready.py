@@ -37,9 +37,9 @@ class Made:
         settings = _settings(group)
         return len(settings) == len(self.settings) and all(map(_same, settings, self.settings))
 
-    def run(self, grads: Sequence[Any]) -> bool:
+    def run(self, grads: Sequence[Any], scale: Any, keep: Any) -> bool:
         """Make the steps; half parameters then follow their masters."""
-        self.batch.run([grads[i] for i in self.places])
+        self.batch.run([grads[i] for i in self.places], scale, keep)
         for p, master in self.masters:
             p.assign(master)  # type: ignore[attr-defined]
         return True

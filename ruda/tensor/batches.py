@@ -52,15 +52,30 @@ class Batch:
         met = zip(values, self.holes, strict=True)
         return _is_plain() and all(v.spec is spec for v, spec in met)
 
-    def run(self, values: Sequence[RudaTensor]) -> None:
-        """All calls, with ``values`` for the operands at the place."""
+    @property
+    def scales(self) -> bool:
+        """Whether ``run`` takes a scale and a condition."""
+        return getattr(self.run_all, "scales", False)
+
+    def run(
+        self,
+        values: Sequence[RudaTensor],
+        scale: RudaTensor | None = None,
+        keep: RudaTensor | None = None,
+    ) -> None:
+        """All calls, with ``values`` for the operands at the place.
+
+        Where the client ``scales``, these are taken times ``scale``, a 0-d float64 tensor, and
+        nothing happens where ``keep``, a 0-d bool tensor, is False.
+        """
         place, handles = self.place, []
         for template, value in zip(self.templates, values, strict=True):
             operands = [v if t is None else t.handle for t, v in template]
             operands[place] = value.handle
             handles.append(operands)
         targets = [[t.handle for t in call.targets] for call in self.calls]
-        self.run_all(handles, targets)
+        more = (None if t is None else t.handle for t in (scale, keep))
+        self.run_all(handles, targets, *(more if self.scales else ()))
         for group in targets:
             for handle in group:
                 (handle.root or handle).version += 1

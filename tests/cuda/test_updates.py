@@ -9,6 +9,7 @@ import pytest
 
 import ruda
 from ruda import optim
+from ruda.ops.joint_norm import joint_norm
 from ruda.testing import assert_close
 
 STEPS = 3
@@ -132,3 +133,48 @@ def test_a_step_alone_and_in_memory_of_its_own(device: str) -> None:
         assert_close(got.to("cpu"), want.numpy().astype("float64"), length=64)
     np.testing.assert_array_equal(p.numpy(), before)
     assert int(step) == 4
+
+
+def scaled(where: str, finite: bool) -> list[np.ndarray]:
+    """Parameters and counts after steps that are scaled, the second one perhaps skipped."""
+    params = [ruda.asarray(values((n,), n), dtype="float32", device=where) for n in (9, 40)]
+    opt = optim.AdamW([p.requires_grad_() for p in params], lr=0.1)
+    for step in (0, 1):
+        for p in params:
+            p.grad = ruda.asarray(values(p.shape, step), dtype="float32", device=where)
+        keep = ruda.asarray(finite or step == 0, device=where)
+        opt.step(scale=ruda.asarray(0.25, dtype="float32", device=where), where=keep)
+    return [t.detach().numpy() for p in params for t in (p, *opt.state[p].values())]
+
+
+@pytest.mark.parametrize("finite", [True, False])
+def test_scales_and_conditions_are_read_on_the_device(
+    device: str, client: Any, finite: bool
+) -> None:
+    for got, want in zip(scaled(device, finite), scaled("cpu", finite), strict=True):
+        assert_close(ruda.asarray(got), want.astype("float64"), length=64)
+    assert sum(name.endswith("_many") for name in client.driver.launches) >= 2
+    assert not any("where" in name for name in client.driver.launches)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+def test_the_norm_of_many_tensors(device: str, client: Any, dtype: str) -> None:
+    arrays = [values(s, i) for i, s in enumerate([(5, 7), (33001,), (), (0, 4), (3,)])]
+    xs = [ruda.asarray(a, dtype=dtype, device=device) for a in arrays]
+    client.driver.launches.clear()
+    got = joint_norm(xs)
+    assert len(client.driver.launches) == 2
+    want = np.sqrt(sum(np.square(x.to("cpu").numpy().astype("float64")).sum() for x in xs))
+    assert got.dtype == ("float64" if dtype == "float64" else "float32")
+    assert_close(got.to("cpu"), np.asarray(want), length=33001)
+
+
+def test_a_bounded_norm_and_its_gradient(device: str) -> None:
+    found = []
+    for where in ("cpu", device):
+        xs = [ruda.asarray(values((n,), n), device=where).requires_grad_() for n in (3, 8)]
+        (joint_norm(xs) ** 2 + joint_norm([xs[0]])).backward()
+        norm = optim.clip_grad_norm_(xs, 0.5)
+        found.append([norm.numpy(), *(x.grad.numpy() for x in xs)])
+    for got, want in zip(found[1], found[0], strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-12)

@@ -76,7 +76,11 @@ struct Words {{ u64 at[WORDS]; }};
 
 // The words of a tensor: where parameter and state are, where they go, {step_word}the scalars, and
 // the number of elements. Results may lie where operands are. A block has a part of one tensor.
-__device__ __forceinline__ void step_of(const u64* word, const G* grad, i64 from, i64 end) {{
+// Gradients are taken times *scale_at; where *whether is false, nothing happens. Both may be null.
+__device__ __forceinline__ void step_of(const u64* word, const G* grad, const double* scale_at,
+                                        const bool* whether, i64 from, i64 end) {{
+    if (whether && !*whether) return;
+    const T scale_ = scale_at ? T(*scale_at) : T(1);
     __shared__ T once[{constants}];
     if (threadIdx.x == 0) {{
 {scalars}
@@ -92,7 +96,7 @@ __device__ __forceinline__ void step_of(const u64* word, const G* grad, i64 from
         widened(g_, fetch<VEC>(grad + i));
 {loads}
         EACH {{
-            T g = g_[k];
+            T g = g_[k] * scale_;
 {elements}
 {move}
 {back}
@@ -100,7 +104,7 @@ __device__ __forceinline__ void step_of(const u64* word, const G* grad, i64 from
 {stores}
     }}
     for (i64 i = packed_end + threadIdx.x; i < end; i += {threads}) {{
-        T g = to<T>(grad[i]);
+        T g = to<T>(grad[i]) * scale_;
 {single_loads}
 {move}
 {single_stores}
@@ -108,21 +112,23 @@ __device__ __forceinline__ void step_of(const u64* word, const G* grad, i64 from
 }}
 
 extern "C" __global__ void __launch_bounds__({threads})
-{name}_one(const Words words, const G* grad) {{
+{name}_one(const Words words, const G* grad, const double* scale, const bool* keep) {{
     const i64 n = (i64)words.at[WORDS - 1];
     for (i64 from = (i64)blockIdx.x * {chunk}; from < n; from += (i64)gridDim.x * {chunk}) {{
-        step_of(words.at, grad, from, from + {chunk} < n ? from + {chunk} : n);
+        step_of(words.at, grad, scale, keep, from, from + {chunk} < n ? from + {chunk} : n);
         __syncthreads();
     }}
 }}
 
 // table: [tensors, WORDS]; grads: their addresses; chunks: which tensor, and which part of it.
 extern "C" __global__ void __launch_bounds__({threads})
-{name}_many(const u64* table, const u64* grads, const u32* chunks) {{
+{name}_many(const u64* table, const u64* grads, const u32* chunks, const double* scale,
+    const bool* keep) {{
     const u32 tensor = chunks[2 * blockIdx.x], part = chunks[2 * blockIdx.x + 1];
     const u64* word = table + (u64)tensor * WORDS;
     const i64 n = (i64)word[WORDS - 1], from = (i64)part * {chunk};
-    step_of(word, (const G*)grads[tensor], from, from + {chunk} < n ? from + {chunk} : n);
+    const i64 end = from + {chunk} < n ? from + {chunk} : n;
+    step_of(word, (const G*)grads[tensor], scale, keep, from, end);
 }}
 {count}
 """
@@ -130,9 +136,9 @@ extern "C" __global__ void __launch_bounds__({threads})
 _COUNT = """
 // Steps are counted when all blocks have read them.
 extern "C" __global__ void __launch_bounds__({threads})
-{name}_count(const u64* table, u64 tensors) {{
+{name}_count(const u64* table, const bool* keep, u64 tensors) {{
     const u64 i = (u64)blockIdx.x * {threads} + threadIdx.x;
-    if (i >= tensors) return;
+    if (i >= tensors || (keep && !*keep)) return;
     const u64* word = table + i * WORDS;
     *({step}*)word[{to}] = *(const {step}*)word[{at}] + 1;
 }}

@@ -51,17 +51,27 @@ class InPlace:
         )
 
     def bind_many(self, plans: Sequence[Any]) -> Callable[..., None] | None:
-        """The launches of all ``plans``, which are of one row, or None where there are none."""
+        """The launches of all ``plans``, which are of one row, or None where there are none.
+
+        They take a handle of a float64 that gradients are multiplied by, and one of a bool that
+        says whether anything happens at all, or None for either.
+        """
         many = updates.bind_many(self, plans)
         if many is None:
             return None
 
-        def run(handles: Sequence[Any], targets: Sequence[Any]) -> None:
+        def run(
+            handles: Sequence[Any], targets: Sequence[Any], scale: Any = None, keep: Any = None
+        ) -> None:
             self._mark(plans, handles, targets)
-            many(handles, targets)
+            if self.guarded:
+                touch(self.order, [h for h in (scale, keep) if h is not None], ())
+            addresses = (0 if h is None else h.address for h in (scale, keep))
+            many(handles, targets, *addresses)
             if self.blocking:
                 self.synchronize()
 
+        run.scales = True  # type: ignore[attr-defined]
         return run
 
     def _mark(self, plans: Any, handles: Sequence[Any], targets: Sequence[Any]) -> None:

@@ -32,6 +32,7 @@ SAMPLES = {
         Sample(((3, 5), -1), dtypes=INEXACT),
     ],
     "swiglu": _PAIRS,
+    "swiglu_backward": [Sample(((3, 5), (3, 5), (3, 5))), Sample(((3, 5), (5,), (3, 1)))],
     "sigmoid_backward": _PAIRS,
     "tanh_backward": _PAIRS,
     "relu_backward": _PAIRS,

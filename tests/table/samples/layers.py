@@ -32,6 +32,7 @@ from ruda.ops.softmax import softmin
 from tests.table.sample import Bad, Composed, Sample
 
 SAMPLES = {
+    "joint_norm": [Sample(((3, 4), (5,), ())), Sample(((2, 0), (3,)))],
     "add_layer_norm": [
         Sample(((3, 4), (3, 4), (4,), (4,)), (1, 1e-5)),
         Sample(((2, 3, 4), (2, 3, 4), None, None), (1, 1e-5)),

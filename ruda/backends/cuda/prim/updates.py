@@ -13,8 +13,9 @@ from ruda.backends.cuda.codegen_updates import CHUNK, THREADS, Update, source
 from ruda.backends.cuda.launch import Launcher
 from ruda.backends.cuda.memory import allocate
 from ruda.backends.cuda.prim import map as maps
+from ruda.backends.cuda.prim.tables import hold, parts_of, room, send
 from ruda.backends.cuda.prim.update_formulas import formula_of
-from ruda.core.dtypes import FLOAT, uint8
+from ruda.core.dtypes import FLOAT
 from ruda.core.spec import Spec, is_absent, spec_of
 
 _BLOCKS_PER_MULTIPROCESSOR = 8
@@ -98,7 +99,7 @@ def bind_into(client: Any, plan: Any) -> Callable[[Sequence[Any], Sequence[Any]]
     @functools.cache
     def launchers() -> tuple[Any, Any]:
         update, count = made.update, None
-        name, widths = f"{update.name}_one", (update.words, 1)
+        name, widths = f"{update.name}_one", (update.words, 1, 1, 1)
         launch = Launcher(client, source(update), name, blocks, THREADS, widths) if n else None
         if made.step is not None:
             spec, out = plan.specs[made.step], plan.out[-1]
@@ -112,7 +113,7 @@ def bind_into(client: Any, plan: Any) -> Callable[[Sequence[Any], Sequence[Any]]
                 handles[i] = pack(handles[i])
         launch, count = launchers()
         if launch is not None:
-            launch(*made.words(handles, outs, n), handles[1].address)
+            launch(*made.words(handles, outs, n), handles[1].address, 0, 0)
         if count is not None:
             count(outs[-1].address, handles[made.step])
 
@@ -141,23 +142,27 @@ class Many:
         self.client, self.made = client, Class(plans[0])
         self.sizes = [plan.specs[0].size for plan in plans]
         update = self.made.update
-        parts = [(i, part) for i, n in enumerate(self.sizes) for part in range(-(-n // CHUNK))]
-        self.chunks = _sent(client, np.array(parts, np.uint32))
+        self.chunks, blocks = parts_of(client, self.sizes, CHUNK)
         self.table = np.zeros((len(plans), update.words), np.uint64)
         self.grads = np.zeros(len(plans), np.uint64)
-        self.on_device = [_room(client, array.nbytes) for array in (self.table, self.grads)]
+        self.on_device = [room(client, array.nbytes) for array in (self.table, self.grads)]
         self.known: list[Any] = [None] * len(plans)
         text, name = source(update), update.name
         self.launch = None
-        if parts:
-            self.launch = Launcher(client, text, f"{name}_many", len(parts), THREADS, (1, 1, 1))
+        if blocks:
+            self.launch = Launcher(client, text, f"{name}_many", blocks, THREADS, (1,) * 5)
         self.count = None
         if update.step is not None:
-            blocks, fixed = -(-len(plans) // THREADS), [struct.pack("<Q", len(plans))]
-            self.count = Launcher(client, text, f"{name}_count", blocks, THREADS, (1,), fixed)
+            groups, fixed = -(-len(plans) // THREADS), [struct.pack("<Q", len(plans))]
+            self.count = Launcher(client, text, f"{name}_count", groups, THREADS, (1, 1), fixed)
 
-    def __call__(self, handles: Sequence[Any], targets: Sequence[Any]) -> None:
-        """Queue the steps; what has not changed since the last run stays on the device."""
+    def __call__(
+        self, handles: Sequence[Any], targets: Sequence[Any], scale: int, keep: int
+    ) -> None:
+        """Queue the steps; what has not changed since the last run stays on the device.
+
+        ``scale`` and ``keep`` are addresses of a double and a bool, or 0.
+        """
         changed, known = False, self.known
         for i, operands in enumerate(handles):
             # Handles are what they were as long as they are the same objects, but for the gradient.
@@ -166,36 +171,17 @@ class Many:
                 known[i], changed = now, True
                 self.table[i] = self.made.words(operands, targets[i], self.sizes[i])
         grads = np.array([operands[1].address for operands in handles], np.uint64)
-        table, where = (room.address for room in self.on_device)
+        hold(self.client, *self.on_device)
         if changed:
-            _send(self.client, table, self.table)
+            send(self.client, self.on_device[0], self.table)
         if not np.array_equal(grads, self.grads):
             self.grads = grads
-            _send(self.client, where, grads)
+            send(self.client, self.on_device[1], grads)
+        table, where = (held.address for held in self.on_device)
         if self.launch is not None:
-            self.launch(table, where, self.chunks.address)
+            self.launch(table, where, self.chunks.address, scale, keep)
         if self.count is not None:
-            self.count(table)
-
-
-def _room(client: Any, nbytes: int) -> Any:
-    return allocate(client.pool, spec_of(client, (max(nbytes, 1),), uint8))
-
-
-def _send(client: Any, address: int, array: Any) -> None:
-    """Queue a copy; a graph that is being captured makes the same one at each replay."""
-    capture, stream = client.order.capture, client.now.stream
-    if capture is None:
-        client.staging.send(address, array, stream)
-    else:
-        capture.slots.append(client.staging.send_for_good(address, array, stream))
-
-
-def _sent(client: Any, array: Any) -> Any:
-    room = _room(client, array.nbytes)
-    if array.nbytes:
-        _send(client, room.address, array)
-    return room
+            self.count(table, keep)
 
 
 def bind_many(client: Any, plans: Sequence[Any]) -> Callable[..., None] | None:
@@ -209,12 +195,12 @@ def bind_many(client: Any, plans: Sequence[Any]) -> Callable[..., None] | None:
         classes.setdefault(Class(plan).update, []).append(i)
     groups = [(Many(client, [plans[i] for i in places]), places) for places in classes.values()]
 
-    def run(handles: Sequence[Any], targets: Sequence[Any]) -> None:
+    def run(handles: Sequence[Any], targets: Sequence[Any], scale: int = 0, keep: int = 0) -> None:
         if len(groups) == 1:
-            groups[0][0](handles, targets)
+            groups[0][0](handles, targets, scale, keep)
             return
         for many, places in groups:
-            many([handles[i] for i in places], [targets[i] for i in places])
+            many([handles[i] for i in places], [targets[i] for i in places], scale, keep)
 
     return run
 

@@ -1,0 +1,80 @@
+"""Row kernels at the sizes that models have: against the CPU's results in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ruda
+import ruda.nn.functional as F
+from ruda.ops.add_norm import add_rms_norm
+from ruda.testing import assert_close
+
+SHAPES = [(2048, 512), (1024, 4096), (300, 8192), (64, 50257), (8, 131072), (100_000, 128)]
+
+
+def values(dtype: str, *shape: int, seed: int = 0) -> ruda.Tensor:
+    """Normal values on the CPU, rounded to a dtype."""
+    found = np.random.default_rng(seed).standard_normal(shape, dtype=np.float32)
+    return ruda.asarray(found, dtype=dtype)
+
+
+def check(function: Callable[..., Any], device: str, *operands: ruda.Tensor) -> None:
+    """Outputs and gradients of all operands, with one cotangent for all outputs."""
+    found = []
+    for where in (device, "cpu"):
+        given = [x.to(where) if where == device else x.astype("float64") for x in operands]
+        out, pull = ruda.vjp(function, *given)
+        outs = out if isinstance(out, tuple) else (out,)
+        seeds = [values("float32", *t.shape, seed=9).astype(t.dtype).to(where) for t in outs]
+        grads = pull(tuple(seeds) if isinstance(out, tuple) else seeds[0])
+        found.append([t.to("cpu") for t in (*outs, *grads)])
+    length = max(x.shape[-1] for x in operands) + max(x.shape[0] for x in operands)
+    for got, want in zip(*found, strict=True):
+        assert_close(got, want.numpy(), length=length)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_norms(device: str, dtype: str, shape: tuple[int, int]) -> None:
+    x = values(dtype, *shape)
+    w, b = values("float32", shape[1], seed=1), values("float32", shape[1], seed=2)
+    check(F.layer_norm, device, x, w, b)
+    check(F.rms_norm, device, x, w)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_softmax(device: str, dtype: str, shape: tuple[int, int]) -> None:
+    x = values(dtype, *shape)
+    check(F.softmax, device, x)
+    check(F.log_softmax, device, x)
+
+
+def test_residual_and_norm(device: str) -> None:
+    x, residual = (values("bfloat16", 1000, 4096, seed=i) for i in (0, 1))
+    check(add_rms_norm, device, x, residual, values("float32", 4096, seed=2))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_cross_entropy(device: str, dtype: str) -> None:
+    x = values(dtype, 512, 50304)
+    target = np.random.default_rng(0).integers(0, 50304, 512)
+    target[::7] = -100
+
+    def loss(logits: Any) -> Any:
+        classes = ruda.asarray(target, device=logits.device)
+        return F.cross_entropy(logits, classes, label_smoothing=0.1, reduction="none")
+
+    check(loss, device, x)
+
+
+def test_results_repeat_bit_by_bit(device: str) -> None:
+    x, w = values("bfloat16", 20000, 1024).to(device), values("float32", 1024).to(device)
+    _, pull = ruda.vjp(F.rms_norm, x, w)
+    g = values("bfloat16", 20000, 1024, seed=1).to(device)
+    first, second = (pull(g)[1].numpy() for _ in range(2))
+    np.testing.assert_array_equal(first, second)
