@@ -74,10 +74,12 @@ def _coordinates(spec: Spec, offset: int) -> Shape:
 class Site:
     """An instruction of a user's code that queued an index operator, and the operator's form."""
 
-    __slots__ = ("code", "form", "inner", "instruction", "number")
+    __slots__ = ("code", "form", "instruction", "name", "number")
 
-    def __init__(self, number: int, form: Form, frame: Any, inner: CodeType | None) -> None:
-        self.number, self.form, self.inner = number, form, inner
+    code: CodeType
+
+    def __init__(self, number: int, form: Form, frame: Any, name: str | None) -> None:
+        self.number, self.form, self.name = number, form, name
         self.code, self.instruction = frame.f_code, frame.f_lasti
 
     @property
@@ -91,8 +93,8 @@ class Site:
     def error(self, value: int, offset: int, which: int) -> IndexRangeError:
         """The error in the name of the function that was called, with the line that called it."""
         error = self.form.error(value, offset, which)
-        if self.inner is not None and self.inner.co_filename.endswith("/ops/gather.py"):
-            error = error.renamed(self.inner.co_name)
+        if self.name is not None:
+            error = error.renamed(self.name)
         error.what += f", queued at {self.line}"
         error.args = (error.op, error.what, *error.args[2:])
         return error
@@ -105,24 +107,33 @@ _last = 0
 def site_of(form: Form) -> int:
     """The number of the innermost frame outside of ruda, as a site of ``form``."""
     frame: Any = sys._getframe(1)
-    inner = None
     while _own[frame.f_code.co_filename] and frame.f_back is not None:
-        inner = frame.f_code
         frame = frame.f_back
     key = (id(frame.f_code), frame.f_lasti)
     number = form.numbers.get(key)
     # A remembered site keeps its code alive, so no other code has its id.
     if number is not None and number > _last - _REMEMBERED:
         return number
-    return _intern(form, key, frame, inner)
+    return _intern(form, key, frame)
 
 
-def _intern(form: Form, key: tuple[int, int], frame: Any, inner: CodeType | None) -> int:
+def _intern(form: Form, key: tuple[int, int], frame: Any) -> int:
     global _last
     _last += 1
     number = form.numbers[key] = _last
-    _sites[number % _REMEMBERED] = Site(number, form, frame, inner)
+    _sites[number % _REMEMBERED] = Site(number, form, frame, _function(frame))
     return number
+
+
+def _function(outside: Any) -> str | None:
+    """The function of ``ops/gather.py`` that ``outside`` called, which lends errors its name."""
+    frame, name = sys._getframe(2), None
+    while frame is not outside and frame is not None:
+        code = frame.f_code
+        if code.co_filename.endswith("/ops/gather.py") and not code.co_name.startswith("_"):
+            name = code.co_name
+        frame = frame.f_back  # type: ignore[assignment]
+    return name
 
 
 class Faults:
