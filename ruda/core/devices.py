@@ -92,6 +92,11 @@ def _automatic_device() -> Device:
     return Device("cuda" if probe.usable_gpus() else "cpu")
 
 
+def known_clients() -> list[Client]:
+    """The clients that were made so far."""
+    return list(_clients.values())
+
+
 def override() -> Device | None:
     """The device that ``set_default_device`` chose, or None."""
     return _default

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from typing import Any
 
@@ -118,6 +119,8 @@ def test_gradients_across_streams(deferred: Any) -> None:
 
 
 def test_threads_have_streams_of_their_own(deferred: Any) -> None:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
     x = ruda.asarray(values(), device="cuda:0")
     found: dict[int, Any] = {}
 
@@ -133,6 +136,7 @@ def test_threads_have_streams_of_their_own(deferred: Any) -> None:
         t.start()
     for t in threads:
         t.join()
+    sys.setswitchinterval(before)
     for i in range(3):
         np.testing.assert_array_equal(found[i].numpy(), values() + 5 * i)
     assert cuda.current_stream() == cuda.default_stream()
@@ -183,6 +187,32 @@ def test_external_streams_and_record_stream(deferred: Any) -> None:
     with cuda.stream(outside):
         z = y + 1
     np.testing.assert_array_equal((z + 1).numpy(), values() + 3)
+
+
+def test_two_gpus_exchange_copies_alone(deferred: Any) -> None:
+    from ruda.backends.cuda.client import CudaClient
+    from ruda.core import devices
+    from tests.cuda.emulator.driver import NoMemoryLeft
+
+    where = devices.Device("cuda", 1)
+    second = devices._clients[where] = CudaClient(where, deferred.driver, NoMemoryLeft)
+    try:
+        for client in (deferred, second):
+            client.keep_order()
+            client.order.crowded = True
+        x = ruda.asarray(values(), device="cuda:0") + 1
+        y = x.to("cuda:1")
+        z = x[::-2].to("cuda:1") * 2
+        x.assign(-1.0)
+        assert y.device == (y + 1).device == "cuda:1"
+        np.testing.assert_array_equal(y.numpy(), values() + 1)
+        np.testing.assert_array_equal(z.numpy(), (values() + 1)[::-2] * 2)
+        with pytest.raises(DeviceError, match="different devices"):
+            _ = x + y
+        x.copy_(y)
+        np.testing.assert_array_equal(x.numpy(), values() + 1)
+    finally:
+        del devices._clients[where]
 
 
 def test_what_is_no_stream_is_refused(deferred: Any) -> None:

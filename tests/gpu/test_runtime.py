@@ -282,3 +282,21 @@ def test_facts_and_limits(device: str) -> None:
     with pytest.raises(DeviceError):
         cuda.synchronize(99)
     assert cuda.precompile(["add", "exp"], ["float32"]) == 2
+
+
+def test_two_gpus(device: str) -> None:
+    if cuda.device_count() < 2:
+        pytest.skip("there is one GPU")
+    x = long_work(ruda.zeros(1 << 22, device="cuda:0"))
+    y = x.to("cuda:1")
+    x.assign(-1.0)
+    z = y * 2
+    assert z.device == "cuda:1"
+    assert z[:: 1 << 18].tolist() == [80.0] * 16
+    assert y[::-2].to("cuda:0").sum().item() == 40.0 * (1 << 21)
+    with cuda.device(1):
+        assert ruda.ones(3).device == "cuda:1"
+    w = y.requires_grad_()
+    (w.to("cuda:0") * 3).sum().backward()
+    assert w.grad.device == "cuda:1"
+    assert w.grad[5].item() == 3

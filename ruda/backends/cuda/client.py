@@ -227,8 +227,10 @@ class CudaClient(Traffic, Exchange, Steps, InPlace):
         source = plan.specs[0]
         if source.client is self:
             return lambda h: plan.out.client.adopt(self.read(source, h))[1]
+        if source.client.device.kind == "cuda":
+            return self.from_peer(plan)
         if source.client.device.kind != "cpu":
-            raise DeviceError("to", "no copy between these devices yet", source.client.device)
+            raise DeviceError("to", "no copy between these devices", source.client.device)
         return lambda h: self.upload(np.ascontiguousarray(source.client.read(source, h)))
 
     def adopt(self, array: Any) -> tuple[Any, Any]:
@@ -299,6 +301,12 @@ class CudaClient(Traffic, Exchange, Steps, InPlace):
         before, after = extent(spec.shape, spec.strides)
         size = spec.dtype.itemsize
         return handle.address + before * size, handle.address + after * size
+
+    def dense_copy(self, spec: Spec, handle: Any) -> Any:
+        """A row-major copy of what ``spec`` shows of ``handle``, in order with its stream."""
+        if self.guarded:
+            touch(self.order, (handle,), ())
+        return self._copied(spec, handle)[0]
 
     def _copied(self, spec: Spec, handle: Any) -> tuple[Any, Spec]:
         dense = spec_of(self, spec.shape, spec.dtype)

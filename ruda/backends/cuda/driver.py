@@ -6,6 +6,7 @@ CuPy or cuda-python; libraries (cuBLAS and the like) are the exception, each in 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from cupy.cuda import MemoryPointer, Stream, UnownedMemory, driver, runtime, set_allocator
@@ -13,7 +14,7 @@ from cupy.cuda import MemoryPointer, Stream, UnownedMemory, driver, runtime, set
 from ruda.backends.cuda import cache
 from ruda.backends.cuda.client import CudaClient
 from ruda.backends.cuda.memory import Block
-from ruda.core.devices import Device
+from ruda.core.devices import Device, known_clients
 from ruda.core.errors import DeviceError
 
 _MAJOR, _MINOR, _MULTIPROCESSORS, _SHARED = 75, 76, 16, 97
@@ -55,6 +56,7 @@ class Driver:
         """
         found = self._modules.get((name, source))
         if found is None:
+            self.activate()
             module = driver.moduleLoadData(cache.cubin(source, name, self.arch))
             found = self._modules[name, source] = (module, driver.moduleGetFunction(module, name))
         if shared > 48 << 10:
@@ -63,6 +65,7 @@ class Driver:
 
     def allocate(self, nbytes: int) -> int:
         """Fresh memory of the device; raises ``OutOfDeviceMemory`` when there is none left."""
+        self.activate()
         try:
             return int(runtime.malloc(nbytes))
         except runtime.CUDARuntimeError as error:
@@ -89,11 +92,13 @@ class Driver:
 
     def memory(self) -> tuple[int, int]:
         """Bytes that are free, and bytes in all."""
+        self.activate()
         free, total = runtime.memGetInfo()
         return int(free), int(total)
 
     def allocate_host(self, nbytes: int) -> tuple[int, int]:
         """Page-locked memory that the device sees: its address on the host and on the device."""
+        self.activate()
         host = int(runtime.hostAlloc(nbytes, runtime.hostAllocMapped | runtime.hostAllocPortable))
         return host, int(runtime.pointerGetAttributes(host).devicePointer)
 
@@ -103,6 +108,7 @@ class Driver:
 
     def new_stream(self, priority: int | None = None) -> Any:
         """A stream that does not wait for the legacy default stream; ``ptr`` is its number."""
+        self.activate()
         if priority is None:
             return Stream(non_blocking=True)
         return Stream(non_blocking=True, priority=priority)
@@ -119,8 +125,13 @@ class Driver:
         """Queue a copy within the device."""
         runtime.memcpyAsync(target, source, nbytes, _ON_DEVICE, stream)
 
+    def from_peer(self, target: int, source: int, nbytes: int, stream: int, other: int) -> None:
+        """Queue a copy from the memory of the GPU with the index ``other``."""
+        runtime.memcpyPeerAsync(target, self.index, source, other, nbytes, stream)
+
     def fill(self, address: int, byte: int, nbytes: int, stream: int) -> None:
         """Queue setting bytes."""
+        self.activate()
         runtime.memsetAsync(address, byte, nbytes, stream)
 
     def wait(self, stream: int) -> None:
@@ -129,6 +140,7 @@ class Driver:
 
     def wait_all(self) -> None:
         """Wait for all that is queued on the device."""
+        self.activate()
         runtime.deviceSynchronize()
 
     def stream_done(self, stream: int) -> bool:
@@ -145,6 +157,7 @@ class Driver:
 
     def new_event(self, timing: bool = False, shared: bool = False) -> int:
         """An event: one that measures time, or one for other processes, or one that only orders."""
+        self.activate()
         flags = 0 if timing else runtime.eventDisableTiming
         return int(runtime.eventCreateWithFlags(flags | shared * runtime.eventInterprocess))
 
@@ -256,4 +269,13 @@ def make(device: Device) -> CudaClient:
         raise DeviceError("device", f"no usable GPU ({error})", device, hint='"cpu"') from None
     if device.index >= count:
         raise DeviceError("device", "no such GPU", device, f"cuda:0 to cuda:{count - 1}")
-    return CudaClient(device, Driver(device), OutOfDeviceMemory)
+    made = CudaClient(device, Driver(device), OutOfDeviceMemory)
+    crowd([c for c in known_clients() if isinstance(c, CudaClient)], made)
+    return made
+
+
+def crowd(others: Sequence[CudaClient], made: CudaClient) -> None:
+    """With a second GPU in use, what is launched makes its own the current one first."""
+    for client in (*others, made) if others else ():
+        client.keep_order()
+        client.order.crowded = True

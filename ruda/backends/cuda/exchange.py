@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from ruda.backends.cuda.memory import Borrowed, handle_over
+from ruda.backends.cuda.memory import Borrowed, Pool, allocate, handle_over
 from ruda.backends.cuda.order import Order
 from ruda.backends.cuda.pinned import Staging
 from ruda.core.errors import ArgumentError
@@ -13,11 +14,22 @@ from ruda.core.spec import Spec
 LEGACY, PER_THREAD = 1, 2
 
 
+def _after(driver: Any, stream: int, other: Any, its: int) -> None:
+    """Let ``stream`` of one device wait for what is queued in a stream of another."""
+    other.activate()
+    event = other.new_event()
+    other.record(event, its)
+    driver.stream_wait(stream, event)
+    other.release_event(event)
+    driver.activate()
+
+
 class Exchange:
     """The part of ``CudaClient`` that meets other libraries."""
 
     driver: Any
     now: Any
+    pool: Pool
     order: Order
     staging: Staging
     guarded: bool
@@ -47,6 +59,27 @@ class Exchange:
         self.driver.record(event, other)
         self.driver.stream_wait(stream, event)
         self.driver.release_event(event)
+
+    def from_peer(self, plan: Any) -> Callable[..., Any]:
+        """A copy from another GPU, in order with both."""
+        source, out, nbytes = plan.specs[0], plan.out, plan.out.nbytes
+        other: Any = source.client
+
+        def run(h: Any) -> Any:
+            if not source.contiguous:
+                h = other.dense_copy(source, h)
+            stream = other.order.producer(h)
+            other.order.reads(h, stream)
+            self.driver.activate()
+            target = allocate(self.pool, out)
+            _after(self.driver, self.now.stream, other.driver, stream.ptr)
+            index = other.device.index
+            self.driver.from_peer(target.address, h.address, nbytes, self.now.stream, index)
+            # Its memory is not to be changed or handed out before the copy has read it.
+            _after(other.driver, stream.ptr, self.driver, self.now.stream)
+            return target
+
+        return run
 
     def await_stream(self, stream: int | None) -> None:
         """Let the current stream wait for a producer's; None: it says that it is ready."""

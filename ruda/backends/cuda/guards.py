@@ -27,6 +27,8 @@ class Guards:
     def __init__(self, pool: Pool, order: Order) -> None:
         self.pool = pool
         self.order = order
+        # Reentrant: collecting garbage in the middle of ``take`` may give blocks back.
+        self.turn = threading.RLock()
         self.ordered = False
         self.records = False
         self.zones: RedZones | None = None
@@ -47,7 +49,8 @@ class Guards:
         zones = self.zones if arena is pool.arena else None
         margin = 0 if zones is None else ZONE
         size = size_class(nbytes + 2 * margin, pool.shift)
-        address, size = self._pop(arena, size, nbytes)
+        with self.turn:
+            address, size = self._pop(arena, size, nbytes)
         if self.ordered or self.capturing:
             self.order.took(address + margin)
         if arena is not pool.arena:
@@ -87,7 +90,8 @@ class Guards:
         self.pool.used -= size
         if self.zones is not None and self.zones.owns(address):
             address = self.zones.check_and_forget(address, look=not self.capturing)
-        (self.pool.arena if arena is None else arena).free[size].append(address)
+        with self.turn:
+            (self.pool.arena if arena is None else arena).free[size].append(address)
 
     def forget(self, address: int, size: int) -> None:
         """A segment goes back to the driver: its addresses may mean something else tomorrow."""

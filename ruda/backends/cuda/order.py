@@ -47,6 +47,8 @@ class Order:
         self.main = StreamState(main, driver.new_event())
         self.states = {main: self.main}
         self.marks: dict[int, Mark] = {}
+        # Whether the process uses another GPU as well: each launch then says whose it is.
+        self.crowded = False
         # A capture sees every block that its operators touch.
         self.capture: Any = None
         self.spare: dict[int, list[StreamState]] = {}
@@ -76,6 +78,8 @@ class Order:
 
     def current(self) -> StreamState:
         """The state of the calling thread's stream."""
+        if self.crowded:
+            self.driver.activate()
         return self.states[self.now.stream]
 
     def after(self, stream: StreamState, other: StreamState, epoch: int) -> None:

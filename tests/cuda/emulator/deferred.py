@@ -9,14 +9,11 @@ from __future__ import annotations
 
 import ctypes
 from collections import defaultdict, deque
-from collections.abc import Callable
 from typing import Any
 
 from ruda.backends.cuda.client import CudaClient
 from ruda.core.devices import Device
 from tests.cuda.emulator.driver import EmulatedDriver, EmulatedFailure, NoMemoryLeft, built
-
-Action = Callable[[], None]
 
 
 class Token:
@@ -39,9 +36,6 @@ class DeferredDriver(EmulatedDriver):
         self.queues: defaultdict[int, deque[Any]] = defaultdict(deque)
         self.last: dict[int, Token] = {}
         self.log: list[str] = []
-        self.graph: list[Action] | None = None
-        self.captured: set[int] = set()
-        self._layouts: dict[int, list[int]] = {}
 
     def kernel(self, source: str, name: str, shared: int = 0) -> int:
         assert shared <= self.shared_memory
@@ -65,15 +59,6 @@ class DeferredDriver(EmulatedDriver):
             run(ctypes.c_void_p(ctypes.addressof(block[0])), *sizes)
 
         self._queue(stream, act)
-
-    def _copied(self, kernel: int, arguments: int) -> tuple[Any, list[Any]]:
-        sizes = self._layouts[kernel]
-        places = (ctypes.c_void_p * len(sizes)).from_address(arguments)
-        values = [
-            ctypes.create_string_buffer(ctypes.string_at(at, n), n)
-            for at, n in zip(places, sizes, strict=True)
-        ]
-        return (ctypes.c_void_p * len(sizes))(*map(ctypes.addressof, values)), values
 
     def _queue(self, stream: int, act: Any) -> None:
         if self.graph is not None and stream in self.captured:
@@ -160,23 +145,6 @@ class DeferredDriver(EmulatedDriver):
     def release(self, address: int) -> None:
         self.wait_all()
         super().release(address)
-
-    def begin_capture(self, stream: int) -> None:
-        self.graph, self.captured = [], {stream}
-
-    def end_capture(self, stream: int) -> Any:
-        made, self.graph, self.captured = self.graph, None, set()
-        return made
-
-    def abandon_capture(self, stream: int) -> None:
-        self.end_capture(stream)
-
-    def launch_graph(self, graph: Any, stream: int) -> None:
-        for act in graph:
-            self._queue(stream, act)
-
-    def release_graph(self, graph: Any) -> None:
-        graph.clear()
 
 
 def deferred_client() -> CudaClient:

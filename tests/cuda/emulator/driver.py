@@ -10,6 +10,7 @@ import subprocess
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +20,7 @@ from ruda.backends.cuda.client import CudaClient
 from ruda.backends.cuda.memory import Pool
 from ruda.core.devices import Device
 
+Action = Callable[[], None]
 HERE = Path(__file__).parent
 _CANARY, _GUARD = 0xA5, 64
 _OPTIONS = ("-std=c++17", "-O1", "-w", "-fPIC", "-shared", "-fno-strict-aliasing", "-fpermissive")
@@ -55,6 +57,11 @@ class EmulatedDriver:
         self._memory: dict[int, tuple[Any, int]] = {}
         self._pinned: dict[int, Any] = {}
         self._times: dict[int, float] = {}
+        # What a capture has taken down so far, and the streams that it takes it from.
+        self.graph: list[Action] | None = None
+        self.captured: set[int] = set()
+        self._sources: dict[int, tuple[str, str]] = {}
+        self._layouts: dict[int, list[int]] = {}
         # The first numbers mean the streams that every library knows.
         self._streams = itertools.count(101)
         self._one_at_a_time = threading.Lock()
@@ -66,6 +73,7 @@ class EmulatedDriver:
         if key not in self._numbers:
             self._kernels.append((name, built(source, name).ruda_grid))
             self._numbers[key] = len(self._kernels) - 1
+            self._sources[self._numbers[key]] = source, name
         return self._numbers[key]
 
     def new_event(self, timing: bool = False, shared: bool = False) -> int:
@@ -123,13 +131,62 @@ class EmulatedDriver:
         """There is no other."""
 
     def launch(self, kernel: int, *rest: int) -> None:
-        """Run every thread of every block."""
-        *sizes, _shared, _stream, arguments, _ = rest
+        """Run every thread of every block, or take the launch down."""
+        *sizes, _shared, stream, arguments, _ = rest
         name, run = self._kernels[kernel]
         assert all(sizes), f"{name}: an empty grid {sizes}"
-        with self._one_at_a_time:
-            self.launches.append(name)
-            run(ctypes.c_void_p(arguments), *sizes)
+        kept = self._copied(kernel, arguments) if stream in self.captured else None
+
+        def act() -> None:
+            table = arguments if kept is None else ctypes.addressof(kept[0])
+            with self._one_at_a_time:
+                self.launches.append(name)
+                run(ctypes.c_void_p(table), *sizes)
+
+        self._queue(stream, act)
+
+    def _queue(self, stream: int, act: Action) -> None:
+        """Take down what a capture gets; do anything else now."""
+        if self.graph is not None and stream in self.captured:
+            self.graph.append(act)
+        else:
+            act()
+
+    def _copied(self, kernel: int, arguments: int) -> tuple[Any, list[Any]]:
+        """A table of arguments of its own, for a launch that comes later."""
+        if kernel not in self._layouts:
+            found = (ctypes.c_ulong * 64)()
+            count = built(*self._sources[kernel], sized=True).ruda_sizes(found)
+            self._layouts[kernel] = list(found[:count])
+        sizes = self._layouts[kernel]
+        places = (ctypes.c_void_p * len(sizes)).from_address(arguments)
+        values = [
+            ctypes.create_string_buffer(ctypes.string_at(at, n), n)
+            for at, n in zip(places, sizes, strict=True)
+        ]
+        return (ctypes.c_void_p * len(sizes))(*map(ctypes.addressof, values)), values
+
+    def begin_capture(self, stream: int) -> None:
+        """Take down what ``stream`` gets from now on."""
+        self.graph, self.captured = [], {stream}
+
+    def end_capture(self, stream: int) -> Any:
+        """What was taken down."""
+        made, self.graph, self.captured = self.graph, None, set()
+        return made
+
+    def abandon_capture(self, stream: int) -> None:
+        """Forget what was taken down."""
+        self.end_capture(stream)
+
+    def launch_graph(self, graph: Any, stream: int) -> None:
+        """Do all of it."""
+        for act in graph:
+            self._queue(stream, act)
+
+    def release_graph(self, graph: Any) -> None:
+        """Forget it."""
+        graph.clear()
 
     def allocate(self, nbytes: int) -> int:
         """Memory full of NaN between two canaries."""
@@ -180,14 +237,18 @@ class EmulatedDriver:
         return SimpleNamespace(ptr=next(self._streams), use=lambda: None)
 
     def to_device(self, target: int, source: int, nbytes: int, stream: int) -> None:
-        """Copy now."""
-        ctypes.memmove(target, source, nbytes)
+        """Copy now, or when a graph is launched."""
+        self._queue(stream, lambda: ctypes.memmove(target, source, nbytes) and None)
 
     to_host = on_device = to_device
 
+    def from_peer(self, target: int, source: int, nbytes: int, stream: int, other: int) -> None:
+        """A copy between GPUs that are both this machine."""
+        self.on_device(target, source, nbytes, stream)
+
     def fill(self, address: int, byte: int, nbytes: int, stream: int) -> None:
-        """Fill now."""
-        ctypes.memset(address, byte, nbytes)
+        """Fill now, or when a graph is launched."""
+        self._queue(stream, lambda: ctypes.memset(address, byte, nbytes) and None)
 
     def wait(self, stream: int) -> None:
         """Nothing is queued: look whether all canaries stand."""
@@ -208,7 +269,10 @@ class EmulatedPool(Pool):
         return self.driver.allocate(nbytes), nbytes
 
     def give(self, address: int, size: int) -> None:
-        """Back to the driver at once."""
+        """Back to the driver at once, unless a graph that is being captured may touch it."""
+        if self.special is not None and self.special.capturing:
+            self.special.order.capture.hold(address, size)
+            return
         self.used -= size
         self.driver.release(address)
 
