@@ -164,7 +164,7 @@ __device__ __forceinline__ Item over_lanes(Item v, int lane, int width) {
 }
 
 #if MODE == 1
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 2)
 NAME(OUT* __restrict__ out PLACES_PARAMETER, INPUTS, const u32 packed, const Geometry at) {
     const int lane = threadIdx.x % LANES;
     const i64 step = (i64)gridDim.x * (THREADS / LANES);
@@ -251,7 +251,7 @@ __device__ __forceinline__ void store_tile(OUT* __restrict__ out PLACES_PARAMETE
 #endif
 
 #if MODE == 2
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 2)
 NAME(OUT* __restrict__ out PLACES_PARAMETER, INPUTS, const u32 packed, const Geometry at) {
     __shared__ Item sums[R * WARPS];
     for (i64 row = blockIdx.x; row < at.rows; row += gridDim.x) {

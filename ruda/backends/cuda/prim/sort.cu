@@ -74,7 +74,7 @@ __device__ __forceinline__ void add_to_warps(u32* counts, int digit, u32 start) 
 #endif
 
 #if MODE == 1
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 4)
 NAME(X* __restrict__ values, i64* __restrict__ places, const X* __restrict__ x,
      const i64* __restrict__ given, const i64 rows, const int n, const int kept) {
     __shared__ U keys[WARPS][64];
@@ -99,7 +99,7 @@ NAME(X* __restrict__ values, i64* __restrict__ places, const X* __restrict__ x,
 #endif
 
 #if MODE == 2
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 2)
 NAME(X* __restrict__ values, i64* __restrict__ places, const X* __restrict__ x,
      const i64* __restrict__ given, const i64 rows, const int n, const int kept) {
     DYNAMIC_SHARED(u32, counts);
