@@ -168,7 +168,8 @@ def _streamed(work: Work, program: Program, vec: int) -> _Shape:
     per = max(1, 4 // (count * _size(work)))
     lanes = min(32, _power(packs))
     if packs > lanes * per:
-        most = (1024 if len(program.passes) > 1 else 512) // _size(work)
+        wide = len(program.passes) > 1 and not program.sums
+        most = (1024 if wide else 512) // _size(work)
         lanes = min(most, max(64, _power(-(-packs // (2 * per)))))
     return _Shape("stream", lanes, per)
 
