@@ -40,9 +40,9 @@ def test_a_long_sum_repeats_bit_by_bit(device: str, rng: np.random.Generator, dt
     first = ruda.cumsum(x).numpy()
     for _ in range(5):
         assert ruda.cumsum(x).numpy().tobytes() == first.tobytes()
-    want = np.cumsum(x.numpy().astype("d"))
-    # The reference itself adds one after the other in float64.
-    assert_close(ruda.asarray(first, device="cpu"), want, length=x.size)
+    # One after the other in float64 would round more often than a tree of partial sums does.
+    want = np.cumsum(x.numpy().astype("d"), dtype=np.longdouble).astype("d")
+    assert_close(ruda.asarray(first, device="cpu"), want, length=64)
 
 
 def test_long_extremes_and_recurrences(device: str, rng: np.random.Generator) -> None:
@@ -53,7 +53,8 @@ def test_long_extremes_and_recurrences(device: str, rng: np.random.Generator) ->
     np.testing.assert_array_equal(places.numpy(), want.indices.numpy())
     logs = rng.standard_normal(LARGE)
     got = ruda.cumlogsumexp(ruda.asarray(logs, device=device))
-    assert_close(got.to("cpu"), np.log(np.cumsum(np.exp(logs))), length=LARGE)
+    want_logs = np.log(np.cumsum(np.exp(logs), dtype=np.longdouble)).astype("d")
+    assert_close(got.to("cpu"), want_logs, length=256)
 
 
 def keys(rng: np.random.Generator, n: int, dtype: str) -> Any:
@@ -133,7 +134,7 @@ def test_counting(device: str, rng: np.random.Generator, bins: int) -> None:
     got = ruda.bincount(there, length=bins).numpy()
     np.testing.assert_array_equal(got, np.bincount(x, minlength=bins))
     sums = ruda.bincount(there, w, length=bins)
-    assert_close(sums.to("cpu"), np.bincount(x, weights, bins), length=LARGE // bins)
+    assert_close(sums.to("cpu"), np.bincount(x, weights, bins))
     assert ruda.bincount(there, w, length=bins).numpy().tobytes() == sums.numpy().tobytes()
     lines = np.sort(rng.standard_normal(bins))
     spots = ruda.searchsorted(ruda.asarray(lines, device=device), w.astype("float64"))
