@@ -343,3 +343,21 @@ def test_launch_blocking_names_the_operator(deferred: Any, monkeypatch: pytest.M
 
 def test_errors_have_one_root() -> None:
     assert issubclass(OutOfMemoryError, RudaError)
+
+
+def test_an_interrupted_launch_leaves_the_device_usable(deferred: Any) -> None:
+    x = make(100)
+    _ = x + x
+    real, used = deferred.driver.launch, deferred.pool.used
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    deferred.driver.launch = interrupt
+    for _ in range(3):
+        with pytest.raises(KeyboardInterrupt):
+            _ = x * x
+    deferred.driver.launch = real
+    gc.collect()
+    assert deferred.pool.used <= used
+    assert (x + 1).sum().item() == 100

@@ -249,7 +249,7 @@ except DeviceError as error:
 """
     blocking = run(code, RUDA_LAUNCH_BLOCKING="1").stdout
     assert blocking.startswith("add: the device failed")
-    assert "<string>:6" in blocking
+    assert "<string>:7" in blocking
     assert "RUDA_LAUNCH_BLOCKING=1" in run(code).stdout
 
 
