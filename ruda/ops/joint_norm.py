@@ -50,4 +50,4 @@ def joint_norm(xs: Sequence[RudaTensor]) -> RudaTensor:
     >>> joint_norm([ruda.asarray([3.0]), ruda.asarray([[4.0], [0.0]])]).item()
     5.0
     """
-    return slow(OPS["joint_norm"], list(xs), ())  # type: ignore[no-any-return]
+    return slow(OPS["joint_norm"], list(xs), ())

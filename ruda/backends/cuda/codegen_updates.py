@@ -155,7 +155,6 @@ def source(kernel: Update) -> str:
         step = _COUNT.format(
             name=kernel.name, threads=THREADS, step=stored(kernel.step), at=at, to=at + 1
         )
-    each = enumerate(names)
     pointers = [f"    const P* {n}_from = (const P*)word[{j}];" for j, n in enumerate(names)]
     pointers += [f"    P* {n}_to = (P*)word[{count + j}];" for j, n in enumerate(names)]
     constants = _constants(kernel)
@@ -181,7 +180,7 @@ def source(kernel: Update) -> str:
         ),
         elements="\n".join(f"            T {n} = {n}_[k];" for n in names),
         move=_move(kernel),
-        back="\n".join(f"            {n}_[k] = {n};" for _, n in each),
+        back="\n".join(f"            {n}_[k] = {n};" for n in names),
         stores="\n".join(f"        put({n}_to + i, {n}_);" for n in names),
         single_loads="\n".join(f"        T {n} = to<T>({n}_from[i]);" for n in names),
         single_stores="\n".join(f"        {n}_to[i] = to<P>({n});" for n in names),

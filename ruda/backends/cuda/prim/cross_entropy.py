@@ -19,7 +19,7 @@ from ruda.backends.cuda.prim.rows import (
     supported,
 )
 from ruda.backends.cuda.prim.softmax import ONLINE, ONLINE_BEFORE, ONLINE_THEN
-from ruda.core.dtypes import DType
+from ruda.core.dtypes import DType, compute_of
 from ruda.core.spec import Spec, spec_of
 
 _SCALARS = ("ignore_index", "label_smoothing", "z_loss")
@@ -107,7 +107,7 @@ def _bound(client: Any, plan: Any, backward: bool) -> Callable[..., Any] | None:
     places, args = given(specs, plan.op.args), plan.op.args
     logits = specs[args.index("logits")]
     shape, outs = logits.shape, plan.out if isinstance(plan.out, tuple) else (plan.out,)
-    wide = specs[args.index("lse")].dtype if backward else outs[0].dtype
+    wide = compute_of(logits.dtype)
     inputs = []
     for arg, i in places.items():
         if arg == "logits":
