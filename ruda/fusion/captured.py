@@ -39,7 +39,8 @@ class Captured:
         self._place_scalars(graph)
         self._place_inputs(graph)
         found = in_place(client, graph, wanted, writes)
-        updates = Updates(client, found, writes)
+        # Kept, as its kernels look at tables of addresses that are its own.
+        self.updates = updates = Updates(client, found, writes)
         inner = Graph()
         inner.instructions = [
             self._fixed(i) for i in graph.instructions if i.plan is not None and i not in found

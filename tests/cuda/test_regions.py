@@ -12,10 +12,14 @@ from ruda.core.devices import client as client_of
 
 
 def launched(function: Any) -> tuple[Any, list[str]]:
-    """The result of a call and the names of the kernels that it launched."""
+    """The result of a call and the kernels of the step that it launched.
+
+    Those that bring arguments and scalars to the places of a captured step are left out.
+    """
     launches = client_of("cuda").driver.launches
     start = len(launches)
-    return function(), launches[start:]
+    result = function()
+    return result, [n for n in launches[start:] if not n.startswith(("copy", "store_numbers"))]
 
 
 def normal(*shape: int, dtype: str = "float32", seed: int = 0, device: str = "cuda") -> ruda.Tensor:
