@@ -14,6 +14,7 @@ from ruda.ops.join import stack
 from ruda.ops.joint_norm import joint_norm
 from ruda.ops.select import clip
 from ruda.ops.statistics import vector_norm
+from ruda.tensor.given import given_tensors
 from ruda.tensor.tensor import RudaTensor
 
 # Beside the norm in the divisor, so that a norm of zero divides too; PyTorch's value.
@@ -30,6 +31,7 @@ def _gradients(parameters: Any, op: str) -> list[RudaTensor]:
     return grads
 
 
+@given_tensors
 def clip_grad_norm_(
     parameters: RudaTensor | Iterable[RudaTensor], max_norm: Any, norm_type: float = 2.0
 ) -> RudaTensor:
@@ -57,6 +59,7 @@ def clip_factor(norm: RudaTensor, max_norm: Any) -> RudaTensor:
     return clip(max_norm / (norm + _MARGIN), max=1.0)
 
 
+@given_tensors
 def grad_norm(parameters: RudaTensor | Iterable[RudaTensor], norm_type: float = 2.0) -> RudaTensor:
     """The norm of all gradients together, a 0-d tensor; 0 where there are none."""
     with no_grad():
@@ -75,6 +78,7 @@ def _norm(grads: list[RudaTensor], kind: float, op: str) -> RudaTensor:
     return vector_norm(stack([vector_norm(g, ord=kind) for g in wide]), ord=kind)
 
 
+@given_tensors
 def clip_grad_value_(parameters: RudaTensor | Iterable[RudaTensor], clip_value: float) -> None:
     """Hold every element of the gradients inside ±``clip_value``."""
     with no_grad():
