@@ -29,7 +29,7 @@ test-long: $(VENV)/test.stamp
 
 # On a machine with a GPU, with the Python that has CuPy: writes tests/gpu_record.json.
 test-gpu:
-	RUDA_GPU_RECORD=1 $(PYTHON) -m pytest -q -p no:benchmark -n 8 -m gpu tests/gpu
+	RUDA_GPU_RECORD=1 $(PYTHON) -m pytest -q -p no:benchmark --timeout 100 -n 14 -m gpu tests/gpu
 
 check: lint types generated test
 

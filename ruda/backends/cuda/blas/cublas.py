@@ -27,14 +27,20 @@ class Library:
         except ImportError:
             what, hint = "needs cuBLAS", 'pip install "ruda[cuda13]"'
             raise StrategyError("matmul", what, client.device, hint=hint) from None
-        self.now = client.now
+        self.now, self.order = client.now, client.order
         self.module = cublas
         self.handle = cublas.create()
         self.exact: bool | None = None
         self._stream = functools.cache(ExternalStream)
 
     def enter(self, exact: bool) -> None:
-        """Make the client's stream the one that CuPy points the handle to on every call."""
+        """Make the client's stream the one that CuPy points the handle to on every call.
+
+        CuPy refuses to call cuBLAS while a graph is captured.
+        """
+        if self.order.capture is not None:
+            hint = "pip install nvmath-python, for cuBLASLt"
+            self.order.capture.refuse("a product goes to cuBLAS by way of CuPy", hint)
         self._stream(self.now.stream).use()
         if exact is not self.exact:
             self.module.setMathMode(self.handle, _EXACT_SUMS if exact else _ANY_SUMS)
