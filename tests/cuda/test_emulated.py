@@ -2,17 +2,37 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
+
 import numpy as np
 import pytest
 
 import ruda
-from tests.gpu.test_rows import check_forward
-from tests.table.cases import Case, parametrize, typed
+from tests.gpu.test_rows import OTHERWISE, check_forward
+from tests.table.cases import Case, samples_of, typed
+
+# Rows of one expression share their kernels' frame: these stand for all.
+_MAPS = ("add", "exp", "where", "floor_divide", "less", "astype")
+_SLOW = pytest.mark.slow
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "case" in metafunc.fixturenames:
-        parametrize(metafunc, typed)
+    """Each row with a kernel of its own once in float32; all else takes an hour of compiling."""
+    if "case" not in metafunc.fixturenames:
+        return
+    if importlib.util.find_spec("cuda") is None:
+        metafunc.parametrize("case", [])
+        return
+    own = importlib.import_module("ruda.backends.cuda.kernels").KERNELS
+    chosen = []
+    for param in typed(metafunc.config.getoption("full")):
+        (case,) = param.values
+        first = case.sample is samples_of(case.op)[0] and case.dtype in (ruda.float32, ruda.bool)
+        named = case.op.name in own or case.op.name in _MAPS
+        quick = first and named and case.op.kind not in OTHERWISE
+        chosen.append(param if quick else pytest.param(case, id=param.id, marks=_SLOW))
+    metafunc.parametrize("case", chosen)
 
 
 def test_forward(case: Case, rng: np.random.Generator, device: str) -> None:

@@ -28,6 +28,14 @@ def text(dtype: DType, mode: str, rank: int) -> tuple[str, str]:
     return name, source.instance(__file__, NAME=name, MODE=_MODES.index(mode), RANK=rank, **types)
 
 
+def _runs(client: Any, blocks: int, batches: int, channels: int) -> tuple[int, int]:
+    """Rows of blocks, and the channels of each: enough of them to fill the device."""
+    most = client.driver.multiprocessors * _BLOCKS_PER_MULTIPROCESSOR
+    runs = min(channels, max(1, -(-most // (blocks * batches))))
+    length = -(-channels // runs)
+    return batches * -(-channels // length), length
+
+
 def bind(client: Any, plan: Any) -> Callable[..., Any] | None:
     """``x`` as it lies, unless an axis runs backwards; the grid from a dense copy if it must be."""
     x, grid = plan.specs
@@ -43,23 +51,12 @@ def bind(client: Any, plan: Any) -> Callable[..., Any] | None:
         return None
     strides = x.strides if not turned else contiguous_strides(x.shape)
     blocks = -(-points // THREADS)
-    most = client.driver.multiprocessors * _BLOCKS_PER_MULTIPROCESSOR
-    runs = min(channels, max(1, -(-most // (blocks * batches))))
-    run_length = -(-channels // runs)
-    rows = batches * -(-channels // run_length)
+    rows, run_length = _runs(client, blocks, batches, channels)
     if rows > 65535:
         return None
-    geometry = struct.pack(
-        "<5q5i3I",
-        *(strides[2:] + (0,) * (3 - rank)),
-        *strides[:2],
-        *(sizes + (1,) * (3 - rank)),
-        _PADDINGS.index(padding),
-        corners,
-        points,
-        channels,
-        run_length,
-    )
+    last = (_PADDINGS.index(padding), corners, points, channels, run_length)
+    padded = (*strides[2:], *(0,) * (3 - rank), *strides[:2], *sizes, *(1,) * (3 - rank))
+    geometry = struct.pack("<5q5i3I", *padded, *last)
     name, whole = text(x.dtype, mode, rank)
     launch = Launcher(client, whole, name, (blocks, rows), THREADS, (1, 1, 1), [geometry])
     image = dense_copy(client, x) if turned else lambda h: h
