@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import importlib.util
 import json
 import os
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,8 @@ if importlib.util.find_spec("cupy") is None:
 
 ROOT = Path(__file__).parents[2]
 RECORD = ROOT / "tests" / "gpu_record.json"
+# What a process may keep of the GPU between two tests.
+MOST_KEPT = 256 << 20
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -38,6 +42,16 @@ def device() -> str:
         return str(client("cuda").device)
     except DeviceError as error:
         pytest.skip(f"no usable GPU: {error}")
+
+
+@pytest.fixture(autouse=True)
+def _room_for_others(device: str) -> Iterator[None]:
+    """Large caches go back after each test: no process can free what another one has cached."""
+    yield
+    pool = client(device).pool
+    if pool.reserved > MOST_KEPT:
+        gc.collect()
+        pool.release()
 
 
 @pytest.fixture
