@@ -24,13 +24,15 @@ def values(dtype: str, *shape: int, seed: int = 0) -> ruda.Tensor:
 
 def check(function: Callable[..., Any], device: str, *operands: ruda.Tensor) -> None:
     """Outputs and gradients of all operands, with one cotangent for all outputs."""
-    found = []
+    found, seeds = [], []
     for where in (device, "cpu"):
         given = [x.to(where) if where == device else x.astype("float64") for x in operands]
         out, pull = ruda.vjp(function, *given)
         outs = out if isinstance(out, tuple) else (out,)
-        seeds = [values("float32", *t.shape, seed=9).astype(t.dtype).to(where) for t in outs]
-        grads = pull(tuple(seeds) if isinstance(out, tuple) else seeds[0])
+        # Rounded to the device's dtypes for both: another cotangent would be another gradient.
+        seeds = seeds or [values(str(t.dtype), *t.shape, seed=9) for t in outs]
+        placed = tuple(s.astype(t.dtype).to(where) for s, t in zip(seeds, outs, strict=True))
+        grads = pull(placed if isinstance(out, tuple) else placed[0])
         found.append([t.to("cpu") for t in (*outs, *grads)])
     length = max(x.shape[-1] for x in operands) + max(x.shape[0] for x in operands)
     for got, want in zip(*found, strict=True):
