@@ -200,3 +200,107 @@ def test_graphed_callables_refuse_what_they_cannot_do(deferred: Any) -> None:
         f(on(values(5)))
     with pytest.raises(ArgumentError, match="one sequence of samples"):
         cuda.make_graphed_callables([f], [])
+
+
+def test_streams_entered_in_a_block_are_part_of_the_graph(deferred: Any) -> None:
+    a, b, g = cuda.Stream(), cuda.Stream(), cuda.Graph()
+    x = on(values())
+    with cuda.graph(g):
+        with cuda.stream(a):
+            left = x * 2
+        with cuda.stream(b):
+            right = x * 3
+        y = left + right
+    late = cuda.Stream()
+    x.copy_(ruda.asarray(values() + 1))
+    with cuda.stream(late):
+        g.replay()
+        z = left + y
+    np.testing.assert_array_equal(z.numpy(), 7 * (values() + 1))
+
+
+def test_a_stream_made_after_a_capture_waits_for_no_event_of_it(deferred: Any) -> None:
+    a, g, x = cuda.Stream(), cuda.Graph(), on(values())
+    with cuda.graph(g):
+        with cuda.stream(a):
+            left = x * 2
+        y = left + 1
+    g.replay()
+    with cuda.stream(cuda.Stream()):
+        z = left + y
+    np.testing.assert_array_equal(z.numpy(), 4 * values() + 1)
+
+
+def test_an_emptied_cache_leaves_the_memory_of_graphs(deferred: Any) -> None:
+    x, g = on(np.zeros(1 << 19, "f")), cuda.Graph()
+    with cuda.graph(g):
+        y = ((x + 1) * 2) + 1
+    reserved = deferred.pool.reserved
+    cuda.empty_cache()
+    assert deferred.pool.reserved >= reserved - x.nbytes
+    assert all(deferred.pool.segment_of(place)[1] for place in g._captured.places)
+    g.replay()
+    assert y[5].item() == 3
+    del g
+    gc.collect()
+    assert cuda.empty_cache() > 0
+
+
+def test_a_graph_keeps_what_it_reads_of_another_graph(deferred: Any) -> None:
+    x, first, second = on(values()), cuda.Graph(), cuda.Graph()
+    with cuda.graph(first):
+        y = x + 1
+    first.replay()
+    with cuda.graph(second):
+        z = y * 2
+    del y, first
+    gc.collect()
+    others = [x - i for i in range(1, 6)]
+    second.replay()
+    np.testing.assert_array_equal(z.numpy(), (values() + 1) * 2)
+    assert others
+
+
+def test_a_graph_that_goes_in_a_capture_is_given_back_later(deferred: Any) -> None:
+    x, first, second = on(values()), cuda.Graph(), cuda.Graph()
+    deferred.synchronize()
+    used = deferred.pool.used
+    with cuda.graph(first):
+        y = x + 1
+    del y
+    with cuda.graph(second):
+        del first
+        y = x + 2
+    del y, second
+    gc.collect()
+    assert deferred.pool.used == used
+    assert not deferred.guards.arenas
+
+
+def test_the_first_index_operator_may_be_captured(deferred: Any) -> None:
+    x, at, g = on(values()), on(np.array([3, 1])), cuda.Graph()
+    with cuda.graph(g):
+        y = ruda.take(x, at)
+    g.replay()
+    assert y.tolist() == [3, 1]
+
+
+@pytest.mark.parametrize("backend", ["direct", "async"])
+def test_a_graph_keeps_its_memory_where_no_pool_does(
+    deferred: Any, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RUDA_ALLOC_CONF", f"backend:{backend}")
+    from ruda.backends.cuda.settings import pool_of
+
+    deferred.pool = pool_of(deferred.driver, deferred.pool.out_of_memory, deferred.now)
+    x, g = on(values()), cuda.Graph()
+    with cuda.graph(g):
+        y = ((x + 1) * 2) + 1
+    held = set(deferred.driver._memory)
+    assert g._captured.places <= held
+    g.replay()
+    np.testing.assert_array_equal(y.numpy(), values() * 2 + 3)
+    del g, y
+    gc.collect()
+    deferred.synchronize()
+    assert len(deferred.driver._memory) < len(held)

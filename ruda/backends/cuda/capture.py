@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,9 +18,12 @@ class Capture:
     must not be handed out again; ``slots`` hold the values that constants are copied from.
     """
 
-    def __init__(self, order: Order, stream: StreamState, homes: Mapping[int, Any]) -> None:
+    def __init__(
+        self, order: Order, stream: StreamState, homes: Mapping[int, Any], arena: Any
+    ) -> None:
         self.order = order
-        self.homes = homes
+        self.homes, self.arena = homes, arena
+        self.thread = threading.get_ident()
         self.stream = stream
         self.joined = {stream}
         self.blocks: dict[int, Any] = {}
@@ -32,7 +36,7 @@ class Capture:
     def keep(self, block: Any) -> None:
         """The graph touches ``block``; one of its own memory may come and go within it."""
         self.places.add(block.address)
-        if block.address not in self.homes:
+        if self.homes.get(block.address) is not self.arena:
             self.blocks[id(block)] = block
 
     def hold(self, address: int, size: int) -> None:
@@ -46,6 +50,11 @@ class Capture:
         elif stream in self.joined:
             what = f"the graph depends on work outside of it, at {user_line()}"
             raise CaptureError("graph", what, hint="making that tensor before the capture")
+
+    def enters(self, stream: StreamState) -> None:
+        """The thread of the capture queues in ``stream`` from now on: that is of the graph too."""
+        if stream not in self.joined and threading.get_ident() == self.thread:
+            self.order.after_all(stream, self.stream)
 
     def refuse(self, what: str, hint: str | None = None) -> None:
         """Raise because of something that a graph cannot hold."""

@@ -22,6 +22,8 @@ class CapturedGraph:
         self.places = capture.places
         self.held = capture.held
         self.slots = capture.slots
+        self.arena = capture.arena
+        self.arena.graphs += 1
 
     def replay(self) -> None:
         """Queue all of it in the calling thread's stream."""
@@ -43,12 +45,17 @@ class CapturedGraph:
         if self.executable is None:
             return
         if client.order.capture is not None:
-            # Nothing may wait now; the end of the other graph is soon enough.
-            client.order.capture.slots.append(self)
+            # Nothing may wait now; the end of the other graph is soon enough. Another object does
+            # it, as nothing is finalised twice.
+            late = CapturedGraph.__new__(CapturedGraph)
+            late.__dict__.update(self.__dict__)
+            client.order.capture.slots.append(late)
+            self.executable = None
             return
         client.driver.wait_all()
         client.driver.release_graph(self.executable)
         self.executable = None
+        self.arena.graphs -= 1
         for address, size in self.held:
             client.pool.give(address, size)
         self.held, self.blocks, self.slots = [], [], []
@@ -69,12 +76,14 @@ def begin(client: Any, arena: Arena) -> None:
     client.synchronize_all()
     for stream in list(order.states.values()):
         order.close_epoch(stream)
+        # An event from before the capture cannot be waited for inside it.
+        stream.recorded = 0
     if not client.guarded:
         client.guarded = True
         clear_plans()
     stream = order.current()
     client.driver.begin_capture(stream.ptr)
-    order.capture = Capture(order, stream, guards.homes)
+    order.capture = Capture(order, stream, guards.homes, arena)
     guards.local.arena, order.capture.outer = arena, guards.local.arena
 
 
@@ -109,6 +118,8 @@ def _leave(client: Any, capture: Capture) -> None:
     # What the marks say of the capture never ran: there is nothing of it to wait for.
     for stream in capture.joined:
         order.close_epoch(stream)
+        # Its event was recorded in the capture, so nobody else can wait for it.
+        stream.recorded = 0
     if not guards.ordered:
         client.guarded = False
         clear_plans()

@@ -29,6 +29,8 @@ class Arena:
         self.free: defaultdict[int, list[int]] = defaultdict(list)
         # Address of each segment to its size and, for a slab of small blocks, their size.
         self.segments: dict[int, tuple[int, int]] = {}
+        # Graphs that touch its free blocks at every replay, so that none of them may go.
+        self.graphs = 0
 
     def cached(self) -> int:
         """Bytes of all free blocks."""
@@ -158,10 +160,13 @@ class Pool:
         )
 
     def release(self) -> int:
-        """Give what is free back to the driver: large blocks and whole slabs; returns the bytes."""
+        """Give what is free back to the driver: large blocks and whole slabs; returns the bytes.
+
+        Memory of a graph stays: its replays touch the blocks that came and went inside it.
+        """
         self.driver.wait_all()
         arenas = [self.arena] if self.special is None else [self.arena, *self.special.arenas]
-        return sum(self._release(arena) for arena in arenas)
+        return sum(self._release(arena) for arena in arenas if not arena.graphs)
 
     def _release(self, arena: Arena) -> int:
         freed = 0

@@ -160,7 +160,7 @@ class Steps:
             raise
         graph = graphs.end(self)
         # Its intermediates lie there: nobody else may have that memory before the graph is gone.
-        graph.arena = arena
+        graph.home = arena
         return graph, found
 
     def watched(self, plan: Any, run: Callable[..., Any]) -> Callable[..., Any]:

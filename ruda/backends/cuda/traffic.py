@@ -61,6 +61,8 @@ class Traffic:
     @contextmanager
     def on(self, stream: StreamState) -> Iterator[None]:
         """The calling thread queues its work in ``stream`` in the block."""
+        if self.order.capture is not None:
+            self.order.capture.enters(stream)
         before, self.now.stream = self.now.stream, stream.ptr
         try:
             yield

@@ -21,6 +21,8 @@ class Token:
 
     def __init__(self, stream: int, captured: bool) -> None:
         self.stream, self.captured, self.happened = stream, captured, False
+        # Of a capture that is over: nobody can wait for it any more.
+        self.stale = False
 
 
 class DeferredDriver(EmulatedDriver):
@@ -36,6 +38,7 @@ class DeferredDriver(EmulatedDriver):
         self.queues: defaultdict[int, deque[Any]] = defaultdict(deque)
         self.last: dict[int, Token] = {}
         self.log: list[str] = []
+        self.ordered: set[int] = set()
 
     def kernel(self, source: str, name: str, shared: int = 0) -> int:
         assert shared <= self.shared_memory
@@ -93,6 +96,8 @@ class DeferredDriver(EmulatedDriver):
         token = self.last.get(event)
         if token is None:
             return
+        if token.stale:
+            raise EmulatedFailure("waiting for an event of a capture that is over")
         if token.captured:
             self.captured.add(stream)
         elif stream in self.captured:
@@ -112,39 +117,61 @@ class DeferredDriver(EmulatedDriver):
             else:
                 item()
 
-    def _check_open(self) -> None:
-        if self.graph is not None:
-            raise EmulatedFailure("waiting in a capture")
+    def end_capture(self, stream: int) -> Any:
+        for token in self.last.values():
+            token.stale = token.captured
+        return super().end_capture(stream)
+
+    def _check_open(self, stream: int) -> None:
+        # What is not captured may be waited for: captures are relaxed.
+        if stream in self.captured:
+            raise EmulatedFailure("waiting for a stream in a capture")
 
     def stream_done(self, stream: int) -> bool:
-        self._check_open()
+        self._check_open(stream)
         return not self.queues[stream]
 
-    def event_done(self, event: int) -> bool:
+    def _asked(self, event: int) -> Token | None:
         token = self.last.get(event)
+        if token is not None and token.captured:
+            raise EmulatedFailure("an event of a capture is asked for")
+        return token
+
+    def event_done(self, event: int) -> bool:
+        token = self._asked(event)
         return token is None or token.happened
 
     def wait_event(self, event: int) -> None:
-        self._check_open()
-        token = self.last.get(event)
+        token = self._asked(event)
         if token is not None and not token.happened:
             self._run(token.stream, token)
         super().wait(0)
 
     def wait(self, stream: int) -> None:
-        self._check_open()
+        self._check_open(stream)
         self._run(stream)
         super().wait(stream)
 
     def wait_all(self) -> None:
-        self._check_open()
+        if self.graph is not None:
+            raise EmulatedFailure("waiting for the device in a capture")
         for stream in sorted(self.queues, reverse=True):
             self._run(stream)
         super().wait(0)
 
     def release(self, address: int) -> None:
+        assert address not in self.ordered, "memory of the ordered pool is given back in order"
         self.wait_all()
         super().release(address)
+
+    def allocate_ordered(self, nbytes: int, stream: int) -> int:
+        address = self.allocate(nbytes)
+        self.ordered.add(address)
+        return address
+
+    def release_ordered(self, address: int, stream: int) -> None:
+        self.ordered.remove(address)
+        self._queue(stream, lambda: EmulatedDriver.release(self, address))
 
 
 def deferred_client() -> CudaClient:
