@@ -92,6 +92,15 @@ class DirectPool(Pool):
 
     ask: Any = None
 
+    def __init__(self, driver: Any, out_of_memory: type[Exception]) -> None:
+        super().__init__(driver, out_of_memory)
+        # Blocks of the driver's ordered pool.
+        self.ordered: set[int] = set()
+
+    @property
+    def _capturing(self) -> bool:
+        return self.special is not None and self.special.capturing
+
     def take(self, nbytes: int) -> tuple[int, int]:
         """As ``Pool.take``."""
         size = size_class(nbytes, self.shift)
@@ -104,6 +113,10 @@ class DirectPool(Pool):
 
     def give(self, address: int, size: int) -> None:
         """As ``Pool.give``."""
+        if self._capturing:
+            # The graph may touch it at every replay.
+            self.special.order.capture.hold(address, size)
+            return
         self.used -= size
         if self.special is not None:
             order = self.special.order
@@ -111,18 +124,22 @@ class DirectPool(Pool):
         self._drop(self.arena, address)
 
     def _ask(self, size: int) -> int | None:
-        if self.ask is None:
+        # What a graph allocates in order is a part of it, and gone between replays.
+        if self.ask is None or self._capturing:
             return super()._ask(size)
         if self.limit is not None and self.reserved + size > self.limit:
             return None
         try:
-            return int(self.driver.allocate_ordered(size, self.ask.stream))
+            address = int(self.driver.allocate_ordered(size, self.ask.stream))
         except self.out_of_memory:
             return None
+        self.ordered.add(address)
+        return address
 
     def _drop(self, arena: Any, address: int) -> int:
-        if self.ask is None:
+        if address not in self.ordered:
             return super()._drop(arena, address)
+        self.ordered.discard(address)
         size = int(arena.segments.pop(address)[0])
         self.sources.pop(address)
         self.driver.release_ordered(address, self.ask.stream)
