@@ -155,8 +155,10 @@ class Faults:
         words = (ctypes.c_uint64 * 4).from_address(host)
         words[:] = [0, 0, 0, 0]
         self._claimed = self._driver.allocate(512)
-        self._driver.fill(self._claimed, 0, 4, self._now.stream)
-        self._driver.wait(self._now.stream)
+        # In a stream of its own: that of the caller may be captured, and then nothing runs there.
+        apart = self._driver.new_stream()
+        self._driver.fill(self._claimed, 0, 4, int(apart.ptr))
+        self._driver.wait(int(apart.ptr))
         self._words = words
         self._checks.append(self.check)
 
