@@ -148,12 +148,10 @@ class Driver:
         return self._ready(runtime.streamQuery, stream)
 
     def _ready(self, query: Any, number: int) -> bool:
-        try:
-            return query(number) != _NOT_READY
-        except runtime.CUDARuntimeError as error:
-            if error.status != _NOT_READY:
-                raise
-        return False
+        status = query(number)
+        if status not in (0, _NOT_READY):
+            raise runtime.CUDARuntimeError(status)
+        return bool(status == 0)
 
     def new_event(self, timing: bool = False, shared: bool = False) -> int:
         """An event: one that measures time, or one for other processes, or one that only orders."""
