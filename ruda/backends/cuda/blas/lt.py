@@ -8,6 +8,7 @@ depends on how the addresses are aligned: one is looked up for each alignment th
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -89,6 +90,8 @@ class _Descriptors:
     ) -> None:
         self._lt = lt
         self._made: list[tuple[Callable[[int], None], int]] = []
+        # At exit the bindings are taken apart before the plans are: nothing is destroyed then.
+        weakref.finalize(self, _destroy, self._made).atexit = False
         scale = np.dtype(how.scale)
         self.operation = self._keep(
             lt.matmul_desc_destroy, lt.matmul_desc_create(how.compute, KINDS[how.scale])
@@ -137,9 +140,10 @@ class _Descriptors:
         self._bias[0] = bias
         self._lt.matmul_desc_set_attribute(self.operation, _BIAS, self._bias_at, 8)
 
-    def __del__(self) -> None:
-        for destroy, number in self._made:
-            destroy(number)
+
+def _destroy(made: list[tuple[Callable[[int], None], int]]) -> None:
+    for destroy, number in made:
+        destroy(number)
 
 
 def _algorithms(library: Library, at: _Descriptors, how: Arithmetic, low: int) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import threading
+import weakref
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -48,6 +49,8 @@ class Plan:
     def __init__(self, client: Any, cufft: Any, shape: Transform) -> None:
         self.client, self.cufft = client, cufft
         self.number = cufft.create()
+        # At exit the bindings are taken apart before the plans are, and the driver frees all.
+        weakref.finalize(self, cufft.destroy, self.number).atexit = False
         cufft.set_auto_allocation(self.number, 0)
         lengths, inside, outside = (
             np.array(v, np.int64) for v in (shape.lengths, shape.given.sizes, shape.result.sizes)
@@ -69,9 +72,6 @@ class Plan:
             self.cufft.set_stream(self.number, self.client.now.stream)
             self.cufft.set_work_area(self.number, room.address)
             self.cufft.xt_exec(self.number, source, target, direction)
-
-    def __del__(self) -> None:
-        self.cufft.destroy(self.number)
 
 
 @functools.cache
