@@ -169,8 +169,11 @@ def _to_half(client: Any, x: Spec, out: Spec, axes: Shape, factor: float) -> Ste
         x.size // length,
     )  # fmt: skip
     steps = [_exec(client, shape, half, FORWARD)]
-    if _view(x, order) is not flat:
-        steps.insert(0, _moved(client, _view(x, order), flat))
+    copy = _moved(client, _view(x, order), flat)
+    if _view(x, order) is flat:
+        steps.insert(0, _aligned(copy, half.dtype.itemsize))
+    else:
+        steps.insert(0, copy)
     if half is not out or order != tuple(range(out.ndim)):
         steps.append(_moved(client, _view(half, _inverse(order)), out))
     if axes[1:]:
@@ -178,6 +181,11 @@ def _to_half(client: Any, x: Spec, out: Spec, axes: Shape, factor: float) -> Ste
     else:
         steps.append(_scale(client, out, factor))
     return _chained(*steps)
+
+
+def _aligned(copy: Step, size: int) -> Step:
+    """The library reads real numbers in pairs: a view may begin between two of them."""
+    return lambda handle: copy(handle) if handle.address % size else handle
 
 
 def _to_whole(client: Any, x: Spec, out: Spec, axes: Shape, length: int, factor: float) -> Step:
