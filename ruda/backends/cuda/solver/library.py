@@ -289,4 +289,5 @@ def eigen(solver: Solver, a: RudaTensor, vectors: bool) -> tuple[RudaTensor, Rud
 def _eigen_facts(
     vectors: bool, n: int, kind: int, of_values: int, a: int, values: int
 ) -> tuple[int, ...]:
-    return int(vectors), LOWER, n, kind, a, n, of_values, values, kind
+    # Batches of complex64 fail at random from the lower triangle in some releases of cuSOLVER.
+    return int(vectors), UPPER, n, kind, a, n, of_values, values, kind
