@@ -157,10 +157,12 @@ def solve_triangular(
 def _factors(solver: Solver, x: RudaTensor) -> tuple[RudaTensor, RudaTensor]:
     """The diagonal of U, and the sign of the exchanges of rows: 1 or -1, both ``[..., n]``."""
     a = x.copy()
-    pivots, _ = library.lu(solver, a)
+    pivots, info = library.lu(solver, a)
     order = arange(1, x.shape[-1] + 1, dtype="int32", device=x.device)
     sign = where(not_equal(pivots, order), -1.0, 1.0).astype(x.dtype)
-    return diagonal(a, axis1=-2, axis2=-1), sign
+    # Behind a pivot of zero the libraries leave what they like, quotients by zero among it.
+    singular = expand_dims(greater(info, 0), -1)
+    return where(singular, 0.0, diagonal(a, axis1=-2, axis2=-1)), sign
 
 
 def det(solver: Solver, x: RudaTensor) -> RudaTensor:
@@ -211,6 +213,8 @@ def _singular(
     solver: Solver, x: RudaTensor, op: str, vectors: bool = True, full: bool = False
 ) -> tuple[Any, RudaTensor, Any]:
     """``U``, ``S`` and ``Vᴴ``; the transpose of a wide matrix is what the library sees of it."""
+    # With other values the library fails in a way of its own, or returns wrong ones.
+    library.check(op, _not_finite(x), "svd did not converge", "finite values")
     *lead, m, n = x.shape
     wide = m <= n
     long, k = max(m, n), min(m, n)
@@ -222,8 +226,6 @@ def _singular(
         last = solver.fresh((*lead, k, k), x.dtype)
     info = library.singular(solver, a, s, first, last)
     library.check(op, info, "svd did not converge", "finite values")
-    # What is not finite may pass through the iteration as NaN.
-    library.check(op, ~_finite(s), "svd did not converge", "finite values")
     if not vectors:
         return None, s, None
     if wide:
@@ -235,8 +237,9 @@ def _real(x: RudaTensor) -> Any:
     return library.real_of(x.dtype)
 
 
-def _finite(x: RudaTensor) -> RudaTensor:
-    return equal(x - x, 0)
+def _not_finite(x: RudaTensor) -> RudaTensor:
+    """Which matrices of a batch hold NaN or infinity: their differences with themselves say so."""
+    return not_equal(_sum(x - x, axis=(-2, -1)), 0)
 
 
 def svd(solver: Solver, x: RudaTensor) -> tuple[Any, ...]:
@@ -256,9 +259,9 @@ def svdvals(solver: Solver, x: RudaTensor) -> RudaTensor:
 
 def _eigen(solver: Solver, x: RudaTensor, op: str, vectors: bool) -> tuple[RudaTensor, RudaTensor]:
     a = _hermitian(x)
+    library.check(op, _not_finite(a), *_DIVERGED)
     values, info = library.eigen(solver, a, vectors)
     library.check(op, info, *_DIVERGED)
-    library.check(op, ~_finite(values), *_DIVERGED)
     return values, a
 
 
