@@ -168,6 +168,25 @@ def test_what_cannot_be_done_raises(solver: Solver, device: str) -> None:
     assert float(linalg.slogdet(flat - flat).logabsdet) == -np.inf
 
 
+@pytest.mark.parametrize("lead", LEADS)
+def test_what_lies_behind_a_pivot_of_zero_does_not_matter(
+    solver: Solver, device: str, lead: Any
+) -> None:
+    x = matrices((*lead, 4, 4), "float64", "cpu").numpy(copy=True)
+    x.reshape(-1, 4, 4)[-1, :, 1] = 0
+    given = ruda.asarray(x, device=device)
+    sign, log = np.linalg.slogdet(x)
+    got = linalg.slogdet(given)
+    np.testing.assert_array_equal(got.sign.numpy(), sign)
+    np.testing.assert_allclose(got.logabsdet.numpy(), log, rtol=1e-12)
+    close(linalg.det(given), np.linalg.det(x), "det")
+    x.reshape(-1, 4, 4)[-1, 0, 0] = np.nan
+    given = ruda.asarray(x, device=device)
+    for call in (linalg.svdvals, linalg.pinv, linalg.eigh):
+        with pytest.raises(LinAlgError, match="did not converge"):
+            call(given)
+
+
 def test_matrices_without_elements(solver: Solver, device: str) -> None:
     x = ruda.zeros((2, 0, 0), device=device)
     np.testing.assert_array_equal(linalg.det(x).numpy(), np.ones(2))

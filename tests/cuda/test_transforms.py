@@ -95,6 +95,8 @@ def test_views_and_real_operands(library: Cufft, rng: np.random.Generator, devic
         check(fft.rfft(view, axis=0), np.fft.rfft(view.numpy(), axis=0))
     check(fft.irfft(x), np.fft.irfft(x.numpy()))
     check(fft.fft(x, n=11), np.fft.fft(x.numpy(), n=11))
+    odd = x.reshape((48,))[1:]
+    check(fft.rfft(odd), np.fft.rfft(odd.numpy()))
     assert fft.fft(x[:0]).shape == (0, 8)
 
 

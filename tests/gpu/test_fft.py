@@ -55,6 +55,12 @@ def test_large_and_strided(rng: np.random.Generator, device: str) -> None:
     check(fft.ifftn(fft.fftn(x)), x.numpy())
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_view_between_two_pairs(rng: np.random.Generator, device: str, dtype: str) -> None:
+    x = signal(rng, (1025,), dtype, device)[1:]
+    check(fft.rfft(x), np.fft.rfft(x.numpy().astype("float64")))
+
+
 def test_gradients_equal_those_of_the_cpu(rng: np.random.Generator, device: str) -> None:
     values = rng.standard_normal((6, 30))
     found = []

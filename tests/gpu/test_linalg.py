@@ -142,6 +142,24 @@ def test_what_cannot_be_done_raises(device: str) -> None:
     assert float(linalg.slogdet(flat).logabsdet) == -np.inf
 
 
+@pytest.mark.parametrize("n", [3, 300])
+def test_one_bad_matrix_of_a_batch(device: str, n: int) -> None:
+    x = np.random.default_rng(0).standard_normal((4, n, n)) / np.sqrt(n) + 3 * np.eye(n)
+    # The first pivot is zero: what follows may be quotients by it.
+    x[1, :, 0] = 0
+    given = ruda.asarray(x, dtype="float64", device=device)
+    sign, log = np.linalg.slogdet(x)
+    got = linalg.slogdet(given)
+    np.testing.assert_array_equal(got.sign.numpy(), sign)
+    np.testing.assert_allclose(got.logabsdet.numpy(), log, rtol=1e-10)
+    np.testing.assert_allclose(linalg.det(given).numpy(), np.linalg.det(x), rtol=1e-10)
+    x[2, 0, 1] = x[2, 1, 0] = np.nan
+    given = ruda.asarray(x, dtype="float64", device=device)
+    for call in (linalg.svdvals, linalg.svd, linalg.pinv, linalg.eigh, linalg.eigvalsh):
+        with pytest.raises(LinAlgError, match="did not converge"):
+            call(given)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int32", "complex128"])
 def test_cross(device: str, dtype: str) -> None:
     rng = np.random.default_rng(0)

@@ -70,6 +70,8 @@ class Cufft:
         assert at.area
         at.runs += 1
         kinds = at.given[3], at.result[3]
+        size = np.dtype(_KINDS[max(kinds)]).itemsize
+        assert source % size == target % size == 0, "the library wants complex numbers' alignment"
         half = (*at.lengths[:-1], at.lengths[-1] // 2 + 1)
         axes = tuple(range(1, len(at.lengths) + 1))
         inside = half if kinds[1] < 2 else at.lengths

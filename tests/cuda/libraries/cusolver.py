@@ -62,6 +62,10 @@ class Typed:
     def _factor(self, a: np.ndarray, pivots: np.ndarray, info: np.ndarray) -> None:
         (factor,) = lapack.get_lapack_funcs(("getrf",), (a,))
         a[...], order, found = factor(a)
+        if found > 0:
+            # The library divides by a pivot of zero.
+            at = np.arange(found, len(a))
+            a[at[at < a.shape[1]], at[at < a.shape[1]]] = np.nan
         pivots[:] = order + 1
         info[0] = found
 
@@ -185,9 +189,7 @@ class Solver(Typed):
         x = matrix(a, m, n, lda, kind)
         memory(info, 1, np.int32)[0] = 0
         real = _REAL[{v: k for k, v in _TYPES.items()}[kind]]
-        if not np.isfinite(x).all():
-            memory(s, n, real)[:] = np.nan
-            return
+        assert np.isfinite(x).all(), "the library may not return from other values"
         left, values, right = np.linalg.svd(x, full_matrices=chr(jobu) == "A")
         memory(s, n, real)[:] = values
         x[...] = np.nan
@@ -214,6 +216,7 @@ class Solver(Typed):
         dtype, real = np.dtype(_KINDS[kind]), np.dtype(_KINDS[of_values])
         for i in range(count):
             x = matrix(a + i * n * lda * dtype.itemsize, n, n, lda, dtype)
+            assert np.isfinite(x).all(), "the library may fault on other values"
             values, vectors = np.linalg.eigh(x, UPLO="LU"[uplo])
             memory(w + i * n * real.itemsize, n, real)[:] = values
             x[...] = vectors if jobz else np.nan
