@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import ruda
-from ruda import cuda, nn
+from ruda import cuda, nn, optim
 from ruda.core.errors import ArgumentError, CaptureError, GradientError, ShapeError
 
 
@@ -304,3 +304,30 @@ def test_a_graph_keeps_its_memory_where_no_pool_does(
     gc.collect()
     deferred.synchronize()
     assert len(deferred.driver._memory) < len(held)
+
+
+def test_a_joint_norm_reads_its_own_tensors_in_a_graph_and_outside(deferred: Any) -> None:
+    def parts() -> list[Any]:
+        return [on(values(3) + 1).requires_grad_(), on(values(4)).requires_grad_()]
+
+    def norm(leaves: list[Any]) -> ruda.Tensor:
+        return optim.clip_grad_norm_(leaves, 1e9)
+
+    def graded(scale: float) -> list[Any]:
+        leaves = parts()
+        for leaf in leaves:
+            leaf.grad = on(np.full(leaf.shape, scale, "f"))
+        return leaves
+
+    # With a second stream plans stay what they are, and so do their tables.
+    side = cuda.Stream()
+    first, second, g = graded(2.0), graded(3.0), cuda.Graph()
+    wanted = [scale * np.sqrt(7) for scale in (2.0, 3.0)]
+    assert abs(norm(first).item() - wanted[0]) < 1e-5
+    with cuda.graph(g):
+        found = norm(first)
+    for _ in range(2):
+        assert abs(norm(second).item() - wanted[1]) < 1e-5
+        g.replay()
+        assert abs(found.item() - wanted[0]) < 1e-5
+    assert side.query()

@@ -11,7 +11,7 @@ import numpy as np
 
 from ruda.backends.cuda.launch import Launcher
 from ruda.backends.cuda.memory import allocate
-from ruda.backends.cuda.prim.tables import hold, parts_of, room, send
+from ruda.backends.cuda.prim.tables import Replayed, hold, parts_of, room, send
 from ruda.backends.cuda.source import instance
 from ruda.backends.cuda.types import code_of, computed, stored
 from ruda.core.dtypes import DType, compute_of
@@ -34,6 +34,7 @@ class _Norm:
         self.chunks, blocks = parts_of(client, sizes, CHUNK)
         self.table = np.array([(0, n) for n in sizes], np.uint64)
         self.on_device = room(client, self.table.nbytes)
+        self.replayed = Replayed(client)
         self.partial = room(client, 8 * blocks)
         parts, whole, source = text(dtype)
         self.first = Launcher(client, source, parts, blocks, 256, (1, 1, 1)) if blocks else None
@@ -41,9 +42,9 @@ class _Norm:
         self.second = Launcher(client, source, whole, 1, 1024, (1, 1), count)
 
     def __call__(self, out: int, addresses: list[int]) -> None:
-        hold(self.client, self.on_device, self.partial)
+        hold(self.client, self.on_device, self.partial, self.chunks)
         found = np.array(addresses, np.uint64)
-        if not np.array_equal(found, self.table[:, 0]):
+        if self.replayed or not np.array_equal(found, self.table[:, 0]):
             self.table[:, 0] = found
             send(self.client, self.on_device, self.table)
         if self.first is not None:

@@ -27,6 +27,21 @@ def send(client: Any, target: Any, array: Any) -> None:
         capture.slots.append(client.staging.send_for_good(target.address, array, stream))
 
 
+class Replayed:
+    """Whether a graph sends to a table as well: what it holds is then known to no later call.
+
+    A graph sends whatever it needs itself, as calls between its replays may send something else.
+    """
+
+    def __init__(self, client: Any) -> None:
+        self.client = client
+        self.ever = False
+
+    def __bool__(self) -> bool:
+        self.ever = self.ever or self.client.order.capture is not None
+        return self.ever
+
+
 def hold(client: Any, *tables: Any) -> None:
     """Wait for other streams that still look at ``tables``, and let them wait for this one."""
     if client.guarded:

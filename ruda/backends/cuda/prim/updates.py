@@ -13,7 +13,7 @@ from ruda.backends.cuda.codegen_updates import CHUNK, THREADS, Update, source
 from ruda.backends.cuda.launch import Launcher
 from ruda.backends.cuda.memory import allocate
 from ruda.backends.cuda.prim import map as maps
-from ruda.backends.cuda.prim.tables import hold, parts_of, room, send
+from ruda.backends.cuda.prim.tables import Replayed, hold, parts_of, room, send
 from ruda.backends.cuda.prim.update_formulas import formula_of
 from ruda.core.dtypes import FLOAT
 from ruda.core.spec import Spec, is_absent, spec_of
@@ -146,6 +146,7 @@ class Many:
         self.table = np.zeros((len(plans), update.words), np.uint64)
         self.grads = np.zeros(len(plans), np.uint64)
         self.on_device = [room(client, array.nbytes) for array in (self.table, self.grads)]
+        self.replayed = Replayed(client)
         self.known: list[Any] = [None] * len(plans)
         text, name = source(update), update.name
         self.launch = None
@@ -163,7 +164,8 @@ class Many:
 
         ``scale`` and ``keep`` are addresses of a double and a bool, or 0.
         """
-        changed, known = False, self.known
+        known = self.known
+        replayed = changed = bool(self.replayed)
         for i, operands in enumerate(handles):
             # Handles are what they were as long as they are the same objects, but for the gradient.
             now = (*operands[:1], *operands[2:], *targets[i])
@@ -171,10 +173,10 @@ class Many:
                 known[i], changed = now, True
                 self.table[i] = self.made.words(operands, targets[i], self.sizes[i])
         grads = np.array([operands[1].address for operands in handles], np.uint64)
-        hold(self.client, *self.on_device)
+        hold(self.client, *self.on_device, self.chunks)
         if changed:
             send(self.client, self.on_device[0], self.table)
-        if not np.array_equal(grads, self.grads):
+        if replayed or not np.array_equal(grads, self.grads):
             self.grads = grads
             send(self.client, self.on_device[1], grads)
         table, where = (held.address for held in self.on_device)
