@@ -51,6 +51,8 @@ class Captured:
         replay = Replay(inner, [self.fixed.get(v, v) for v in needed])
 
         def queue() -> list[Any]:
+            if self.page is not None:
+                self.page.declare()
             slots = replay.run(None)  # type: ignore[arg-type]
             # Before the plain writes: a state that an update reads may be the target of one.
             updates.run(lambda value: look(slots, value))

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from ruda.backends.cuda import graphs
 from ruda.backends.cuda.launch import Launcher
 from ruda.backends.cuda.memory import ViewHandle, allocate
+from ruda.backends.cuda.order import touch
 from ruda.backends.cuda.prim import attention, region
 from ruda.core.dtypes import uint8, uint64
 from ruda.core.shapes import extent
@@ -40,13 +41,20 @@ class Page:
     """
 
     def __init__(self, client: Any, count: int) -> None:
+        self.client = client
         self.memory = allocate(client.pool, spec_of(client, (count,), uint64))
         self.slots = [Slot(self.memory.address + 8 * i) for i in range(count)]
         sizes = [min(_PART, count - start) for start in range(0, count, _PART)]
         self.launchers = [_store(client, size) for size in sizes]
 
+    def declare(self) -> None:
+        """What is captured reads the page: the graph keeps it, and replays elsewhere wait."""
+        touch(self.client.order, (self.memory,), ())
+
     def store(self, numbers: Sequence[Any]) -> None:
         """Queue the numbers of the next replay."""
+        if self.client.guarded:
+            touch(self.client.order, (), (self.memory,))
         bits = [_bits(number) for number in numbers]
         for i, launch in enumerate(self.launchers):
             part = bits[i * _PART : (i + 1) * _PART]
