@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import gc
+import importlib
 import pickle
 import subprocess
 import sys
+import warnings
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,22 @@ import pytest
 
 import ruda
 from ruda import cuda
+
+
+def library(name: str) -> Any:
+    """Another library, which may warn of its own affairs while it is imported."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return importlib.import_module(name)
+        except ImportError:
+            return None
+
+
+# Before any test: one that is interrupted by an error in the middle of its import stays broken.
+torch, jax, cupy = (library(name) for name in ("torch", "jax", "cupy"))
+# What they warn of when they are used is theirs as well.
+pytestmark = pytest.mark.filterwarnings(r"ignore:::(torch|jax|cupy|cupyx)(\.|$)")
 
 DTYPES = ["bool", "int8", "int32", "int64", "float16", "float32", "float64", "complex64"]
 
@@ -24,7 +42,6 @@ def on(device: str, dtype: str = "float32") -> ruda.Tensor:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_cupy_both_ways(device: str, dtype: str) -> None:
-    cupy = pytest.importorskip("cupy")
     x = on(device, dtype)
     for source in (x, x.T, x[1:, ::2]):
         there = cupy.from_dlpack(source)
@@ -39,7 +56,6 @@ def test_cupy_both_ways(device: str, dtype: str) -> None:
 
 
 def test_order_with_cupys_stream(device: str) -> None:
-    cupy = pytest.importorskip("cupy")
     x = ruda.zeros(1 << 26, device=device)
     for i in range(3):
         y = x
@@ -54,9 +70,8 @@ def test_order_with_cupys_stream(device: str) -> None:
 
 @pytest.mark.parametrize("dtype", [*DTYPES, "bfloat16"])
 def test_torch_both_ways(device: str, dtype: str) -> None:
-    torch = pytest.importorskip("torch")
-    if not torch.cuda.is_available():
-        pytest.skip("this PyTorch has no CUDA")
+    if torch is None or not torch.cuda.is_available():
+        pytest.skip("no PyTorch with CUDA")
     x = on(device, dtype)
     there = torch.from_dlpack(x)
     assert there.data_ptr() == x.data_ptr()
@@ -69,9 +84,8 @@ def test_torch_both_ways(device: str, dtype: str) -> None:
 
 
 def test_jax_both_ways(device: str) -> None:
-    jax = pytest.importorskip("jax")
-    if jax.default_backend() != "gpu":
-        pytest.skip("this JAX has no CUDA")
+    if jax is None or jax.default_backend() != "gpu":
+        pytest.skip("no JAX with CUDA")
     x = on(device)
     there = jax.dlpack.from_dlpack(x)
     np.testing.assert_array_equal(np.asarray(there), x.numpy())
@@ -80,7 +94,6 @@ def test_jax_both_ways(device: str) -> None:
 
 
 def test_memory_returns_when_consumers_are_done(device: str) -> None:
-    cupy = pytest.importorskip("cupy")
     gc.collect()
     cuda.empty_cache()
     before = cuda.memory_allocated()
@@ -122,7 +135,6 @@ def test_another_process_sees_the_same_memory(device: str) -> None:
 
 
 def test_foreign_memory_in_gradients(device: str) -> None:
-    cupy: Any = pytest.importorskip("cupy")
     w = ruda.from_dlpack(cupy.arange(5, dtype="float32")).requires_grad_()
     (w * w).sum().backward()
     np.testing.assert_array_equal(w.grad.numpy(), 2 * np.arange(5))

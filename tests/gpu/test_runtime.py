@@ -22,6 +22,9 @@ MANY = 1 << 26
 
 @pytest.fixture(autouse=True)
 def _tidy(device: str) -> Any:
+    # What tests of other files have left would be counted, or freed in the middle.
+    gc.collect()
+    cuda.empty_cache()
     yield
     cuda.set_memory_limit(None)
     gc.collect()
@@ -72,11 +75,14 @@ def test_events_measure_the_device(device: str) -> None:
     start, end = cuda.Event(), cuda.Event()
     x = ruda.zeros(1 << 20, device=device)
     long_work(x, 3)
+    begin = time.perf_counter()
     start.record()
     long_work(x, 300)
     end.record()
     alone = start.elapsed_time(end)
-    assert 0 < alone < 1000
+    waited = (time.perf_counter() - begin) * 1e3
+    # Two clocks: that of the device is known to the microsecond.
+    assert 0 < alone < 1.01 * waited + 0.1
 
 
 def test_threads_train_in_streams_of_their_own(device: str) -> None:
@@ -157,17 +163,20 @@ def test_large_tensors_travel_whole(device: str) -> None:
 
 
 def test_an_upload_does_not_wait_for_the_device(device: str) -> None:
-    x = ruda.zeros(MANY, device=device)
-    ruda.asarray(np.arange(1000.0), device=device).numpy()
-    y = long_work(x, 400)
-    begin = time.perf_counter()
-    batch = ruda.asarray(np.arange(1000.0), device=device)
-    sent = time.perf_counter() - begin
-    cuda.synchronize()
-    waited = time.perf_counter() - begin
-    assert sent < waited / 2
-    assert batch.sum().item() == 499500
-    assert y[0].item() == 400
+    x, data = ruda.zeros(MANY, device=device), np.arange(1000.0)
+    ruda.asarray(data, device=device).numpy()
+    shares = []
+    # The host may be busy with something else once, but not each time.
+    for _ in range(5):
+        y = long_work(x, 400)
+        begin = time.perf_counter()
+        batch = ruda.asarray(data, device=device)
+        sent = time.perf_counter() - begin
+        cuda.synchronize()
+        shares.append(sent / (time.perf_counter() - begin))
+        assert batch.sum().item() == 499500
+        assert y[0].item() == 400
+    assert min(shares) < 0.5
 
 
 def test_pinned_tensors(device: str) -> None:
@@ -183,9 +192,9 @@ def test_cupy_takes_its_memory_here(device: str) -> None:
     cuda.share_memory_with_cupy()
     try:
         before = cuda.memory_allocated()
-        array = cupy.arange(1 << 20, dtype="float32")
+        array = cupy.ones(1 << 20, dtype="float32")
         assert cuda.memory_allocated() > before
-        assert float(array.sum()) == float(np.arange(1 << 20, dtype="float32").sum())
+        assert float(array.sum()) == 1 << 20
         del array
         assert cuda.memory_allocated() == before
     finally:
@@ -255,14 +264,19 @@ except DeviceError as error:
 
 def test_an_interrupt_leaves_the_device_usable(device: str) -> None:
     code = """
-import signal, threading, time, ruda
+import signal, threading, ruda
 x = ruda.zeros(1 << 24, device="cuda")
-threading.Timer(0.3, signal.raise_signal, (signal.SIGINT,)).start()
+over = threading.Event()
+def interrupt():
+    # Python drops an interrupt that falls into a finaliser: the next one will do.
+    while not over.wait(0.3):
+        signal.raise_signal(signal.SIGINT)
+threading.Thread(target=interrupt, daemon=True).start()
 try:
     while True:
         x = x + 1
 except KeyboardInterrupt:
-    pass
+    over.set()
 y = ruda.arange(10, device="cuda")
 print((y * 2).sum().item())
 """
