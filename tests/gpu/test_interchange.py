@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gc
 import importlib
+import os
 import pickle
 import subprocess
 import sys
@@ -28,6 +29,8 @@ def library(name: str) -> Any:
             return None
 
 
+# JAX takes three quarters of the GPU otherwise, which other workers use as well.
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 # Before any test: one that is interrupted by an error in the middle of its import stays broken.
 torch, jax, cupy = (library(name) for name in ("torch", "jax", "cupy"))
 # What they warn of when they are used is theirs as well.
