@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -43,9 +44,10 @@ static const int warpSize = 32;
 namespace emulated {
 alignas(128) static unsigned char shared[256 << 10];
 enum State { READY, BLOCK, WARP, DONE };
+static const size_t STACK = 256 << 10;
 struct Fiber {
     ucontext_t context;
-    std::vector<char> stack;
+    std::unique_ptr<char[]> stack;   // not cleared: pages that no call reaches take no memory
     uint3 at;
     State state = DONE;
     unsigned turn = 0, mask = 0;
@@ -74,10 +76,10 @@ inline void enter() {
 inline Fiber* fiber(unsigned i) {
     while (fibers.size() <= i) {
         Fiber* f = new Fiber;
-        f->stack.resize(256 << 10);
+        f->stack.reset(new char[STACK]);
         getcontext(&f->context);
-        f->context.uc_stack.ss_sp = f->stack.data();
-        f->context.uc_stack.ss_size = f->stack.size();
+        f->context.uc_stack.ss_sp = f->stack.get();
+        f->context.uc_stack.ss_size = STACK;
         f->context.uc_link = nullptr;
         makecontext(&f->context, (void (*)())enter, 0);
         fibers.push_back(f);
