@@ -1,6 +1,7 @@
 # make train   train the small character model of examples/gpt.py; TRAIN_ARGS=--resume goes on
 # make test    run the test suite
 # make test-long run it with every dtype and sample, and the tests that take minutes
+# make kernels compile every CUDA kernel for every architecture, and run them on an emulated GPU
 # make test-gpu run the tests that need a GPU, and record what passed
 # make check   everything a change must pass: lint, types, generated documents, tests
 # make format  rewrite the sources in the house layout
@@ -15,7 +16,7 @@ JOBS ?= 2
 PYTEST_ARGS ?=
 TRAIN_ARGS ?=
 
-.PHONY: train test test-long test-gpu check lint types generated format clean
+.PHONY: train test test-long kernels test-gpu check lint types generated format clean
 .NOTPARALLEL:
 
 train: $(VENV)/examples.stamp
@@ -26,6 +27,9 @@ test: $(VENV)/test.stamp
 
 test-long: $(VENV)/test.stamp
 	$(RUN) -m pytest -q -n $(JOBS) --full -m "slow or not slow" $(PYTEST_ARGS)
+
+kernels: $(VENV)/test.stamp
+	$(RUN) -m pytest -q -n $(JOBS) -m "kernels and not slow" tests/cuda $(PYTEST_ARGS)
 
 # On a machine with a GPU, with the Python that has CuPy: writes tests/gpu_record.json.
 test-gpu:

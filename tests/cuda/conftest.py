@@ -12,6 +12,16 @@ from ruda.core import devices
 from ruda.tensor.dispatch import clear_plans
 
 
+# What every run looks at; all else compiles for a quarter of an hour and waits for `make kernels`.
+QUICK = ("test_cache", "test_compile", "test_face", "test_graphs", "test_regions", "test_steps")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "tests/cuda/" in str(item.path) and item.path.stem not in QUICK:
+            item.add_marker(pytest.mark.kernels)
+
+
 @pytest.fixture(scope="module")
 def client() -> Iterator[object]:
     """The client of an emulated GPU, which is `cuda:0` while the tests of a module run."""

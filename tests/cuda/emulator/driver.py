@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import functools
 import hashlib
 import itertools
 import os
@@ -317,11 +319,31 @@ def built(source: str, name: str, sized: bool = False) -> Any:
     return ctypes.CDLL(str(library))
 
 
+@functools.cache
+def _precompiled(folder: Path) -> Path:
+    """A folder with the headers that nearly all kernels have, compiled: it halves the time."""
+    parts = [(HERE / n).read_text() for n in ("host.h", "ruda/ptx.cuh")]
+    parts += [compiler.header(h) for h in sorted(compiler.headers_of('#include "ruda/math.cuh"'))]
+    place = folder / f"headers-{hashlib.sha256(''.join(parts).encode()).hexdigest()[:24]}"
+    if not place.exists():
+        with tempfile.TemporaryDirectory(dir=folder) as scratch:
+            made = Path(scratch) / "made"
+            made.mkdir()
+            (made / "host.h").write_text(f'#include "{HERE}/host.h"\n#include "ruda/math.cuh"\n')
+            command = ["g++", *_OPTIONS, f"-I{HERE}", f"-I{compiler.INCLUDE}", "-x", "c++-header"]
+            command += [str(made / "host.h"), "-o", str(made / "host.h.gch")]
+            subprocess.run(command, check=True, capture_output=True)
+            # Another process may have been quicker; its folder is as good.
+            with contextlib.suppress(OSError):
+                made.rename(place)
+    return place
+
+
 def _compile(text: str, name: str, library: Path) -> None:
     with tempfile.TemporaryDirectory(dir=library.parent) as scratch:
         source, result = Path(scratch) / f"{name[:80]}.cpp", Path(scratch) / "out.so"
         source.write_text(text)
-        includes = [f"-I{HERE}", f"-I{compiler.INCLUDE}"]
+        includes = [f"-I{_precompiled(library.parent)}", f"-I{HERE}", f"-I{compiler.INCLUDE}"]
         command = ["g++", *_OPTIONS, *includes, str(source), "-o", str(result)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{name} does not compile as C++:\n{done.stderr[:4000]}"
