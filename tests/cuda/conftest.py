@@ -11,7 +11,6 @@ import pytest
 from ruda.core import devices
 from ruda.tensor.dispatch import clear_plans
 
-
 # What every run looks at; all else compiles for a quarter of an hour and waits for `make kernels`.
 QUICK = ("test_cache", "test_compile", "test_face", "test_graphs", "test_regions", "test_steps")
 
