@@ -91,9 +91,9 @@ BAD = [
     bad(AttentionArgumentError, "dropout_p is not allowed", dropout_p=1.5),
     bad(AttentionArgumentError, "window is no pair", window=3),
     bad(AttentionArgumentError, "unknown strategy", strategy="fast"),
-    bad(StrategyError, "cuDNN is not bound", strategy="vendor"),
-    bad(StrategyError, "tensor-core kernel", strategy="flash"),
-    bad(StrategyError, "without tensor cores", strategy="flash_unit"),
+    bad(StrategyError, "cuDNN runs on CUDA devices", strategy="vendor"),
+    bad(StrategyError, "what CUDA devices have", strategy="flash"),
+    bad(StrategyError, "a kernel of CUDA devices", strategy="flash_unit"),
     Bad(lambda: scaled_dot_product_attention(Q, K, K), AttentionShapeError, "enable_gqa"),
     Bad(lambda: attention_varlen(Q, K, K, ENDS, ENDS), AttentionShapeError, "three axes"),
     Bad(
