@@ -17,12 +17,22 @@ _DEFAULT_ALGORITHM = -1
 _ANY_SUMS, _EXACT_SUMS = 0, 16
 
 
+class _Number:
+    """A stream by its number, as other libraries ask for it."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self.number
+
+
 class Library:
     """cuBLAS of one client."""
 
     def __init__(self, client: Any) -> None:
         try:
-            from cupy.cuda import ExternalStream
+            from cupy.cuda import Stream
             from cupy_backends.cuda.libs import cublas
         except ImportError:
             what, hint = "needs cuBLAS", 'pip install "ruda[cuda13]"'
@@ -31,7 +41,7 @@ class Library:
         self.module = cublas
         self.handle = cublas.create()
         self.exact: bool | None = None
-        self._stream = functools.cache(ExternalStream)
+        self._stream = functools.cache(lambda number: Stream.from_external(_Number(number)))
 
     def enter(self, exact: bool) -> None:
         """Make the client's stream the one that CuPy points the handle to on every call.

@@ -177,7 +177,9 @@ def backward(client: Any, plan: Any) -> Callable[..., Any] | None:
     dy, dlse, q, k, v, out, lse, mask, bias, *random = plan.specs
     known = (q, k, v, mask, bias, *random)
     kind = _kind(client, known, plan.attrs)
-    dense = out.contiguous and lse.contiguous and (is_absent(dlse) or dlse.contiguous)
+    wide = compute_of(q.dtype)
+    levels = [s for s in (lse, dlse) if not is_absent(s)]
+    dense = out.contiguous and all(s.contiguous and s.dtype is wide for s in levels)
     if kind is None or is_absent(dy) or not is_absent(bias) or not dense:
         return None
     if min(q.size, k.size, v.size) == 0:
