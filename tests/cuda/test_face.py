@@ -58,7 +58,7 @@ def test_without_a_gpu_one_error_says_what_is_missing(
     call: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if probe.usable_gpus():
-        pytest.skip("there is a GPU")
+        pytest.skip("this is what machines without a GPU say, and this one has a GPU")
     monkeypatch.delitem(devices._clients, devices.Device("cuda", 0), raising=False)
     with pytest.raises(DeviceError, match=r"pip install ruda\[cuda13\]|no usable GPU"):
         call()
@@ -95,7 +95,7 @@ def test_importing_ruda_does_not_import_the_face() -> None:
 
 def test_a_machine_without_a_driver_is_a_machine_with_a_cpu() -> None:
     if probe.usable_gpus():
-        pytest.skip("there is a GPU")
+        pytest.skip("this is what machines without a GPU say, and this one has a GPU")
     code = "import ruda; print(ruda.cuda.is_available(), ruda.cuda.device_count(), ruda.ones(2))"
     assert python(code).startswith("False 0")
     assert python("import ruda; print(ruda.ones(2).device)") == "cpu"

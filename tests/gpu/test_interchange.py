@@ -74,7 +74,7 @@ def test_order_with_cupys_stream(device: str) -> None:
 @pytest.mark.parametrize("dtype", [*DTYPES, "bfloat16"])
 def test_torch_both_ways(device: str, dtype: str) -> None:
     if torch is None or not torch.cuda.is_available():
-        pytest.skip("no PyTorch with CUDA")
+        pytest.skip("the other side is PyTorch with CUDA, which ruda does not depend on")
     x = on(device, dtype)
     there = torch.from_dlpack(x)
     assert there.data_ptr() == x.data_ptr()
@@ -88,7 +88,7 @@ def test_torch_both_ways(device: str, dtype: str) -> None:
 
 def test_jax_both_ways(device: str) -> None:
     if jax is None or jax.default_backend() != "gpu":
-        pytest.skip("no JAX with CUDA")
+        pytest.skip("the other side is JAX with CUDA, which ruda does not depend on")
     x = on(device)
     there = jax.dlpack.from_dlpack(x)
     np.testing.assert_array_equal(np.asarray(there), x.numpy())

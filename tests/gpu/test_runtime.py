@@ -300,7 +300,7 @@ def test_facts_and_limits(device: str) -> None:
 
 def test_two_gpus(device: str) -> None:
     if cuda.device_count() < 2:
-        pytest.skip("there is one GPU")
+        pytest.skip("a copy between GPUs takes two of them")
     x = long_work(ruda.zeros(1 << 22, device="cuda:0"))
     y = x.to("cuda:1")
     x.assign(-1.0)

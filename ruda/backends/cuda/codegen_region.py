@@ -11,6 +11,7 @@ import hashlib
 from dataclasses import dataclass
 
 from ruda.backends.cuda.codegen import HEADER, THREADS, Operand
+from ruda.backends.cuda.codegen_templates import WALK
 from ruda.backends.cuda.types import code_of, computed, stored
 from ruda.core.dtypes import DType
 
@@ -183,27 +184,21 @@ def _flat(region: Region) -> str:
     )
 
 
-_STRIDED = """
+_STRIDED = (
+    """
 struct Geometry {{ {index} n, size[{rank}]{fields}; }};
 
 // Coordinates from the row-major number of an element; a stride for each input that needs one.
 extern "C" __global__ void __launch_bounds__({threads})
 {name}({parameters}, const Geometry at) {{
 {singles}
-    for ({index} i = ({index})blockIdx.x * {threads} + threadIdx.x; i < at.n;
-         i += ({index})gridDim.x * {threads}) {{
-        {index} rest = i{zeros};
-#pragma unroll
-        for (int d = {rank} - 1; d > 0; --d) {{
-            const {index} whole = rest / at.size[d], k = rest - whole * at.size[d];
-{steps}
-            rest = whole;
-        }}
-{heads}
-{body}
+"""
+    + WALK
+    + """{body}
     }}
 }}
 """
+)
 
 
 def _strided(region: Region) -> str:

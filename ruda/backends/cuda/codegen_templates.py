@@ -32,48 +32,48 @@ extern "C" __global__ void __launch_bounds__({threads})
 }}
 """
 
-STRIDED = """{function}
+# From the row-major number of an element to its coordinates, and to a place in each operand.
+WALK = """    for ({index} i = ({index})blockIdx.x * {threads} + threadIdx.x; i < at.n;
+         i += ({index})gridDim.x * {threads}) {{
+        {index} rest = i{zeros};
+#pragma unroll
+        for (int d = {rank} - 1; d > 0; --d) {{
+            const {index} whole = rest / at.size[d], k = rest - whole * at.size[d];
+{steps}
+            rest = whole;
+        }}
+{heads}
+"""
+
+STRIDED = (
+    """{function}
 struct Geometry {{ {index} n, size[{rank}]{fields}; }};
 
 // Coordinates from the row-major number of an element; a stride for each operand that needs one.
 extern "C" __global__ void __launch_bounds__({threads})
 {name}({parameters}, const Geometry at) {{
 {singles}
-    for ({index} i = ({index})blockIdx.x * {threads} + threadIdx.x; i < at.n;
-         i += ({index})gridDim.x * {threads}) {{
-        {index} rest = i{zeros};
-#pragma unroll
-        for (int d = {rank} - 1; d > 0; --d) {{
-            const {index} whole = rest / at.size[d], k = rest - whole * at.size[d];
-{steps}
-            rest = whole;
-        }}
-{heads}
-        out[{target}] = apply({from_memory});
+"""
+    + WALK
+    + """        out[{target}] = apply({from_memory});
     }}
 }}
 """
+)
 
 # As STRIDED, over packs of ``count`` neighbours along the last dimension: n and the last size
 # count packs. Every address is a multiple of a pack; an operand that repeats along the last
 # dimension gives its one element to all of the pack.
-PACKED = """{function}
+PACKED = (
+    """{function}
 struct Geometry {{ {index} n, size[{rank}]{fields}; }};
 
 extern "C" __global__ void __launch_bounds__({threads})
 {name}({parameters}, const Geometry at) {{
 {singles}
-    for ({index} i = ({index})blockIdx.x * {threads} + threadIdx.x; i < at.n;
-         i += ({index})gridDim.x * {threads}) {{
-        {index} rest = i{zeros};
-#pragma unroll
-        for (int d = {rank} - 1; d > 0; --d) {{
-            const {index} whole = rest / at.size[d], k = rest - whole * at.size[d];
-{steps}
-            rest = whole;
-        }}
-{heads}
-{packs}
+"""
+    + WALK
+    + """{packs}
         Pack<{out}, {count}> result;
 #pragma unroll
         for (int k = 0; k < {count}; ++k) result.at[k] = apply({from_packs});
@@ -81,6 +81,7 @@ extern "C" __global__ void __launch_bounds__({threads})
     }}
 }}
 """
+)
 
 # Dimensions: the rest, then b, along which turned operands lie densely, then a, along which the
 # output does. A block takes {tile} x {tile} of (b, a): reads along b, turns in shared memory (a
