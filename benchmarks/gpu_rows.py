@@ -89,7 +89,7 @@ def _errors(contest: Contest, outs: dict[str, Any]) -> dict[str, float]:
 
 def run(contest: Contest) -> Iterator[Line]:
     """The lines of forward and of backward."""
-    import torch
+    import torch._functorch.config
 
     import ruda
 

@@ -48,7 +48,8 @@ class Captured:
         rest = [(t, v) for t, v in writes if v not in updates.overwritten]
         kept = [v for v in wanted if v not in updates.overwritten]
         needed = [*kept, *(v for _, v in rest), *updates.inputs]
-        replay = Replay(inner, [self.fixed.get(v, v) for v in needed])
+        # Kept as well: its operators own memory that their captured kernels work in.
+        self.replay = replay = Replay(inner, [self.fixed.get(v, v) for v in needed])
 
         def queue() -> list[Any]:
             if self.page is not None:
