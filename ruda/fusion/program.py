@@ -58,6 +58,7 @@ class Program:
         names: dict[int, str] = {}
         for path, tensor in reach.tensors:
             names.setdefault(id(tensor.handle), path)
+            names.setdefault(id(tensor.handle.root or tensor.handle), path)
             if tensor.node is not None:
                 names.setdefault(id(tensor.node), f"gradient of {path}")
         for value in self.graph.inputs:

@@ -159,7 +159,11 @@ class Cells:
         found = self.views.get(id(handle))
         if found is None:
             base = self.base(handle.root)
-            value = self._input(handle, spec)
+            first = base.history[0]
+            # All of a state's memory is that state: what is moved to a device is such a view.
+            whole = handle.offset == 0 and spec is base.spec and first.kind == "state"
+            value = first if whole else self._input(handle, spec)
+            self.kept.append(handle)
             found = SymbolView(base, handle.offset, spec, value, handle)
             found.shown = {0: value}
             self.views[id(handle)] = found

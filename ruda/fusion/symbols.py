@@ -69,6 +69,14 @@ class SymbolView:
         return self.base.tracer
 
     @property
+    def whole(self) -> bool:
+        """Whether it shows all of its base, element by element in the order of the memory."""
+        own, base = self.spec, self.base.spec
+        if base is None or self.offset or not (own.contiguous and base.contiguous):
+            return False
+        return own.size == base.size and own.dtype is base.dtype
+
+    @property
     def version(self) -> int:
         """The version of the base."""
         return self.base.version

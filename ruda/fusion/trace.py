@@ -136,6 +136,8 @@ class Tracer:
     def _shown(self, view: SymbolView) -> Value:
         """What ``view`` shows of the present value of its base."""
         base = view.base
+        if view.whole and view.spec is base.spec:
+            return base.history[-1]
         self._check_dense(base)
         operands = [(base.history[-1], base.spec), (view.offset, None)]
         return self.apply("as_strided", operands, (view.spec.shape, view.spec.strides))
@@ -161,6 +163,10 @@ class Tracer:
         given = self.value(self.symbol(value, value_spec))
         if target.__class__ is Symbol:
             base, after = target, self._fitted(given, value_spec, spec)
+        elif target.whole:
+            base, after = target.base, self._fitted(given, value_spec, spec)
+            if spec is not base.spec:
+                after = self.apply("reshape", [(after, after.spec)], (base.spec.shape,))
         else:
             base = target.base
             self._check_dense(base)

@@ -42,7 +42,8 @@ def in_place(
     own = {id(target_of[v]): i for i in found for v in i.outputs}
     for instruction in list(found):
         held = [v.payload.handle for v in instruction.inputs if isinstance(v.payload, Held)]
-        if any(own.get(id(h), instruction) is not instruction for h in held):
+        roots = [h if h.root is None else h.root for h in held]
+        if any(own.get(id(h), instruction) is not instruction for h in roots):
             del found[instruction]
     return found
 
