@@ -56,4 +56,10 @@ template <class F> inline void multiply_add(float (&d)[4], const u32 (&a)[4], co
 
 inline uint4 read_once(const void* at) { return *(const uint4*)at; }
 
+inline void fetch_ahead(void* into, const void* from, bool real) {
+    *(uint4*)into = real ? *(const uint4*)from : uint4{};
+}
+inline void fetches_end() {}
+template <int LEFT> inline void fetches_arrive() {}
+
 #define DYNAMIC_SHARED(T, NAME) T* NAME = reinterpret_cast<T*>(emulated::shared)

@@ -56,6 +56,18 @@ __device__ __forceinline__ uint4 read_once(const void* at) {
     return v;
 }
 
+// 16 bytes into shared memory that pass no register, zeros unless `real`. A thread's fetches since the
+// last end make a group; it sees those of all but the latest LEFT groups once it has waited.
+__device__ __forceinline__ void fetch_ahead(void* into, const void* from, bool real) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"((u32)__cvta_generic_to_shared(into)),
+                 "l"(from), "r"(real ? 16 : 0)
+                 : "memory");
+}
+__device__ __forceinline__ void fetches_end() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int LEFT> __device__ __forceinline__ void fetches_arrive() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
+}
+
 // The dynamic shared memory of a block, as NAME, a pointer to T.
 #define DYNAMIC_SHARED(T, NAME)                                  \
     extern __shared__ __align__(16) unsigned char ruda_shared[]; \
