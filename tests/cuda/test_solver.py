@@ -142,6 +142,22 @@ def test_eigenvalues(solver: Solver, device: str, lead: Any, dtype: str) -> None
     close(ruda.asarray(h, dtype=dtype), rebuilt, "eigh")
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("n", [1, 2, 3, 4])
+def test_adjugates(solver: Solver, device: str, n: int, dtype: str) -> None:
+    """The gradient of determinants, of singular matrices too; the operand is a transposed view."""
+    x = matrices((3, n, n), dtype, device).mT.copy()
+    x[1, 0] = 0
+    x = x.mT.requires_grad_()
+    linalg.det(x).sum().backward()
+    a, minors = wide(x), np.empty(x.shape, complex)
+    for i in range(n):
+        for j in range(n):
+            rest = np.delete(np.delete(a, i, -2), j, -1)
+            minors[..., i, j] = (-1) ** (i + j) * np.linalg.det(rest)
+    close(x.grad, np.conj(minors) if dtype.startswith("complex") else minors.real, "adjugate")
+
+
 def test_gradients(solver: Solver, device: str) -> None:
     found = []
     for where in ("cpu", device):

@@ -112,6 +112,23 @@ def test_eigenvalues(device: str, shape: Any, dtype: str) -> None:
     near(adjoint(vectors) @ vectors, 0 * h + np.eye(n), dtype, n)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(700, 1, 1), (700, 2, 2), (100_000, 3, 3), (4, 6, 6)])
+def test_adjugates_by_the_gradient_of_determinants(device: str, shape: Any, dtype: str) -> None:
+    """Of singular matrices too; the views are transposed."""
+    x = matrices(shape, dtype, device).mT.copy()
+    x[::2, 0] = 0 if shape[-1] > 1 else 1
+    x = x.mT.requires_grad_()
+    linalg.det(x).sum().backward()
+    a, n = wide(x), shape[-1]
+    minors = np.empty_like(a)
+    for i in range(n):
+        for j in range(n):
+            rest = np.delete(np.delete(a, i, -2), j, -1)
+            minors[..., i, j] = (-1) ** (i + j) * np.linalg.det(rest)
+    close(x.grad, np.conj(minors), "adjugate", n)
+
+
 def test_gradients_equal_those_of_the_cpu(device: str) -> None:
     found = []
     for where in ("cpu", device):

@@ -42,7 +42,7 @@ from ruda.backends.cuda.prim import (
     windows,
     writes,
 )
-from ruda.backends.cuda.solver import cross
+from ruda.backends.cuda.solver import adjugate, cross
 from ruda.backends.cuda.solver import rows as solver
 
 Bind: TypeAlias = Callable[[Any, Any], Callable[..., Any] | None]
@@ -82,6 +82,8 @@ MODULES = (
     views,
     windows,
     writes,
+    # Takes the place of the solver's row of that name.
+    adjugate,
 )
 KERNELS: Mapping[str, Bind] = {name: bind for m in MODULES for name, bind in m.KERNELS.items()}
 # Of the operators with strategies, why one cannot run.

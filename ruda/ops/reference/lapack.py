@@ -116,13 +116,34 @@ def pinv(x: Any, rtol: Any) -> Any:
 
 @checked
 def adjugate(x: Any) -> Any:
-    """``det(x) inv(x)``, which exists for singular matrices too: from the SVD, without dividing."""
+    """``det(x) inv(x)``, which exists for singular matrices too, so without dividing.
+
+    Up to 3 by 3 from minors, which err by less than a rounding; else from the SVD.
+    """
+    if 0 < x.shape[-1] <= 3:
+        return _minors(x)
     u, s, vh = np.linalg.svd(x)
     n = s.shape[-1]
     others = np.where(np.eye(n, dtype=bool), 1, s[..., None, :]).prod(-1)
     sign = np.linalg.det(u) * np.linalg.det(vh)
     product = np.conj(np.swapaxes(vh, -1, -2)) * others[..., None, :]
     return sign[..., None, None] * (product @ np.conj(np.swapaxes(u, -1, -2)))
+
+
+def _minors(x: Any) -> Any:
+    n, out = x.shape[-1], np.empty_like(x)
+    if n == 1:
+        out[...] = 1
+    elif n == 2:
+        out[..., [0, 1], [0, 1]] = x[..., [1, 0], [1, 0]]
+        out[..., [0, 1], [1, 0]] = -x[..., [0, 1], [1, 0]]
+    else:
+        # Rows and columns taken in turn: each minor has its sign.
+        p, q = [1, 2, 0], [2, 0, 1]
+        y = np.swapaxes(x, -1, -2)
+        a, b = y[..., p, :], y[..., q, :]
+        out = a[..., p] * b[..., q] - a[..., q] * b[..., p]
+    return out
 
 
 @checked
