@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
+from ruda.core.mode import recording
 from ruda.core.spec import Spec, weak_spec
 from ruda.fusion.graph import Graph, Value
 from ruda.fusion.lines import refusal
@@ -88,12 +89,35 @@ class Tracer:
             hint = f"{plan.op.name} outside of the compiled step, or its form with a fixed size"
             raise refusal(plan.op.name, "the shape of the result depends on values", hint=hint)
         symbols = [self.symbol(h, s) for h, s in zip(handles, plan.specs, strict=True)]
+        # What the device would run as other operators is those operators, which can be fused.
+        by_body = getattr(plan.run, "by_body", False)
+        if by_body and not any(isinstance(symbol, TracedInt) for symbol in symbols):
+            return symbols, self._inlined(plan, symbols)
         inputs = [self.value(symbol) for symbol in symbols]
         outputs = self.graph.add(plan, inputs, shares=plan.shares)
         if plan.shares:
             return symbols, self._view(plan, symbols, outputs[0])
         results = [Symbol(self, value, value.spec) for value in outputs]
         return symbols, tuple(results) if plan.out.__class__ is tuple else results[0]
+
+    def _inlined(self, plan: Any, symbols: list[Any]) -> Any:
+        """The results of the body of ``plan`` in memory of their own."""
+        with recording(False):
+            pairs = zip(plan.specs, symbols, strict=True)
+            operands = [x if s.weak or x is None else wrap(s, x) for s, x in pairs]
+            out = plan.op.body(*operands, *plan.attrs)
+            several = plan.out.__class__ is tuple
+            pairs = zip(out, plan.out, strict=True) if several else ((out, plan.out),)
+            found = tuple(self._settled(tensor, spec, symbols) for tensor, spec in pairs)
+        return found if several else found[0]
+
+    @staticmethod
+    def _settled(tensor: RudaTensor, spec: Spec, symbols: list[Any]) -> Any:
+        handle = tensor.handle
+        given = any(handle is symbol for symbol in symbols)
+        if tensor.spec is not spec or given or handle.__class__ is not Symbol:
+            tensor = tensor.copy()
+        return tensor.handle
 
     def _view(self, plan: Any, symbols: list[Any], value: Value) -> SymbolView:
         x, *rest = symbols

@@ -203,6 +203,7 @@ class CudaClient(Traffic, Exchange, Steps, InPlace):
                 return tuple(settled(t, s) for t, s in zip(out, plan.out, strict=True))
             return settled(out, plan.out)
 
+        run.by_body = True  # type: ignore[attr-defined]
         return run
 
     def _create(self, plan: Any) -> Callable[..., Any]:

@@ -187,6 +187,7 @@ class Order:
                     self.reads(handles[i], stream)
             return out
 
+        call.by_body = getattr(run, "by_body", False)  # type: ignore[attr-defined]
         return call
 
     def close_epoch(self, stream: StreamState) -> None:

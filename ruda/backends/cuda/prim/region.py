@@ -21,7 +21,9 @@ _BLOCKS_PER_MULTIPROCESSOR = 16
 def fuses(plan: Any) -> bool:
     """Whether ``plan`` can be a step of a region: an expression without attributes."""
     op = plan.op
-    if op.kind not in _ELEMENTWISE or plan.out.__class__ is tuple or not plan.out.contiguous:
+    if plan.out is None or plan.out.__class__ is tuple or not plan.out.contiguous:
+        return False
+    if op.kind not in _ELEMENTWISE and (op.kind != "fused" or op.expr is None):
         return False
     if any("storage" in (s.dtype.kind, plan.out.dtype.kind) for s in plan.specs):
         return False
