@@ -18,6 +18,7 @@ from ruda.ops.reference import rows as reference
 from ruda.ops.rowwise import (
     COLUMNS,
     along,
+    autocast_wide,
     check_beside,
     check_parameter,
     check_rows,
@@ -249,7 +250,7 @@ def _over_axes(
         if value is not None and value.shape != shape:
             raise NormalizationShapeError(name, f"{param} does not fit", value.shape, shape)
     w, b = (None if p is None else reshape(p, placed) for p in (weight, bias))
-    return standard_norm(x, w, b, axes, eps)[0]
+    return standard_norm(autocast_wide(x), w, b, axes, eps)[0]
 
 
 @given_tensors

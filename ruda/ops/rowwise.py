@@ -50,6 +50,11 @@ def rounded(y: RudaTensor, like: RudaTensor) -> RudaTensor:
     return y if MODE.get().cast is not None else astype(y, like.dtype, copy=False)
 
 
+def autocast_wide(x: RudaTensor) -> RudaTensor:
+    """``x`` as a row that autocast casts up would get it."""
+    return x if MODE.get().cast is None else wide(x)
+
+
 def statistics_dtype(spec: Spec) -> DType:
     """The dtype of statistics of a tensor: float32 for half types, else its own."""
     return compute_of(spec.dtype)

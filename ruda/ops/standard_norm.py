@@ -17,12 +17,12 @@ from ruda.ops.rowwise import (
     COLUMNS,
     NUMBER_ERRORS,
     NormalizationArgumentError,
+    autocast_wide,
     check_beside,
     check_rows,
     check_tensors,
     own_dtypes,
     positive,
-    rounded,
     statistics_dtype,
     wide,
 )
@@ -32,6 +32,10 @@ from ruda.ops.statistics import mean as mean_of
 from ruda.ops.table import composite, fused
 from ruda.tensor.given import given_tensors
 from ruda.tensor.tensor import RudaTensor
+
+# Autocast leaves half types as they are: between convolutions they are half of the traffic, and
+# statistics and arithmetic are float32 anyway.
+_COLUMNS = {**COLUMNS, "cast": None}
 
 
 def _kept(shape: Shape, axes: Shape) -> Shape:
@@ -67,7 +71,7 @@ def _backward_dtype(op: Any, specs: Specs, *_: Any) -> Any:
     dtype=_backward_dtype,
     numpy=reference.standard_norm_backward,
     optional=("weight",),
-    **COLUMNS,
+    **_COLUMNS,
 )
 def _standard_norm_backward(
     dy: RudaTensor,
@@ -93,7 +97,8 @@ def _vjp(
 ) -> Any:
     dx = dw = db = None
     if g[0] is not None:
-        affine = () if is_absent(bias_spec) else bias_spec.shape
+        # Without parameters nobody takes their gradients: sums as they come cheapest.
+        affine = mean.shape if is_absent(bias_spec) else bias_spec.shape
         affine = affine if weight is None else weight.shape
         dx, dw, db = _standard_norm_backward(g[0], x, weight, mean, var, axes, eps, affine)
     count = x.size // mean.size if mean.size else 1
@@ -116,7 +121,7 @@ def _vjp(
     numpy=reference.standard_norm,
     vjp=_vjp,
     optional=("weight", "bias"),
-    **COLUMNS,
+    **_COLUMNS,
 )
 def standard_norm(x: RudaTensor, weight: Any, bias: Any, axes: Shape, eps: float) -> Any:
     """``x`` standardised over ``axes``, scaled and shifted; and its mean and biased variance."""
@@ -166,9 +171,9 @@ def batch_norm(
     While ``training`` by the statistics of the batch, which also move the running ones in place:
     ``running += momentum * (batch - running)``, with the unbiased variance; a momentum that is a
     0-d tensor may change from step to step. Otherwise by the
-    running statistics. All parameters are ``[C]``; dtypes as ``layer_norm``. With
-    ``layout="nhwc"`` the channels are the last axis. Ioffe and Szegedy, "Batch Normalization",
-    2015.
+    running statistics. All parameters are ``[C]``; dtypes as ``layer_norm``, and the result of a
+    half type is one also under ``autocast``. With ``layout="nhwc"`` the channels are the last axis.
+    Ioffe and Szegedy, "Batch Normalization", 2015.
 
     Raises ``NormalizationShapeError`` also for a batch with one value per channel.
     """
@@ -203,7 +208,7 @@ def _by_running(
     y = (wide(x) - wide(mean)) * scale
     if bias is not None:
         y = y + wide(bias)
-    return rounded(y, x)
+    return astype(y, x.dtype, copy=False)
 
 
 def _move(name: str, running: Any, batch: RudaTensor, momentum: Any, factor: float = 1.0) -> None:
@@ -268,6 +273,7 @@ def group_norm(
     name, groups = "group_norm", index(num_groups, "group_norm", "num_groups")
     number = positive(name, "eps", eps)
     _channels(name, input, 2, weight=weight, bias=bias)
+    input = autocast_wide(input)
     if groups < 1 or input.shape[1] % groups:
         expected = f"a divisor of {input.shape[1]} channels"
         raise NormalizationArgumentError(name, "num_groups does not fit", groups, expected)

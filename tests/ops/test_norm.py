@@ -157,7 +157,16 @@ def test_autocast_runs_norms_in_float32() -> None:
     with ruda.autocast("bfloat16"):
         assert F.layer_norm(x).dtype == "float32"
         assert F.softmax(x).dtype == "float32"
-        assert F.batch_norm(x, training=True).dtype == "float32"
+        assert F.group_norm(x, 2).dtype == "float32"
+
+
+def test_autocast_leaves_batch_norm_in_half() -> None:
+    x, weight = ruda.ones((2, 4), dtype="bfloat16"), ruda.ones(4)
+    mean, var = ruda.zeros(4), ruda.ones(4)
+    with ruda.autocast("bfloat16"):
+        assert F.batch_norm(x, weight=weight, training=True).dtype == "bfloat16"
+        assert F.batch_norm(x, mean, var, weight).dtype == "bfloat16"
+    assert mean.dtype is var.dtype is ruda.float32
 
 
 def test_offset_does_not_drown_the_variance() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from ruda.backends.cuda.codegen_rows import Pass, Program
 from ruda.backends.cuda.memory import allocate
+from ruda.backends.cuda.prim import channels
 from ruda.backends.cuda.prim.rows import (
     Kernel,
     Side,
@@ -176,6 +177,13 @@ def _standard_program(weighted: bool, row_sums: bool) -> Program:
     )
 
 
+def _standard(client: Any, plan: Any) -> Callable[..., Any] | None:
+    """standard_norm: over channels of many samples by kernels of their own, else over rows."""
+    x, weight, bias = plan.specs
+    at = channels.fitting(x.shape, plan.attrs[0], weight, bias)
+    return _forward(client, plan) if at is None else channels.forward(client, plan, at)
+
+
 _PARAMETERS = Program(
     "standard_norm_parameters",
     (
@@ -196,6 +204,9 @@ def _standard_backward(client: Any, plan: Any) -> Callable[..., Any] | None:
     shape, wide = out[0].shape, out[1].dtype
     if out[0].size == 0:
         return None
+    at = channels.fitting(shape, axes, specs[2])
+    if at is not None and channels.sums_of_channels(plan, at):
+        return channels.backward(client, plan, at)
     places = given(specs, plan.op.args)
     kept = tuple(1 if i in axes else n for i, n in enumerate(shape))
     row_sums = affine == kept
@@ -252,7 +263,7 @@ KERNELS = {
     "rms_norm": _forward,
     "add_layer_norm": _forward,
     "add_rms_norm": _forward,
-    "standard_norm": _forward,
+    "standard_norm": _standard,
     "layer_norm_backward": _backward,
     "rms_norm_backward": _backward,
     "standard_norm_backward": _standard_backward,
