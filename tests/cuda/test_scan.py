@@ -73,6 +73,14 @@ def test_many_tiles_fold_totals_of_groups(device: str, rng: np.random.Generator)
     alike(ruda.cumsum, device, x)
 
 
+def test_tiles_on_the_way_go_to_the_right_row(device: str, rng: np.random.Generator) -> None:
+    x = rng.integers(-9, 9, (2, 90_000)).astype("i4")
+    alike(lambda x: ruda.cumsum(x, axis=1, exclusive=True, reverse=True), device, x)
+    alike(lambda x: ruda.cummax(x, axis=1), device, x)
+    a, b = rng.uniform(-1, 1, (2, 2, 90_000))
+    alike(lambda a, b: recurrence(a, b, 1, False, False), device, a, b, length=90)
+
+
 def test_running_extremes_keep_the_lower_index(device: str) -> None:
     x = np.tile([1.0, 3.0, -0.0, 0.0, 3.0, np.nan, 2.0, np.nan], 2000).astype("f")
     alike(lambda x: ruda.cummax(x, reverse=True), device, x)

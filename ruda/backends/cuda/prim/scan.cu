@@ -1,13 +1,23 @@
 // Scans along one axis: sum, prod, logaddexp, running extremes, linear recurrences.
 //
-// x (and y): rows x n x inner through strides; out (and places): the same, row-major. 256 threads.
+// x (and y): rows x n x inner through strides; out (and places): the same, row-major.
 // MODE 1  LANES threads to a row, inner = 1; grid-stride over rows; no shared memory.
-// MODE 2  a block to a row, inner = 1; grid-stride over rows; tiles of 256 R V elements.
-// MODE 3  a block to a tile, inner = 1, one pass: tiles take numbers in order, show their totals,
-//         and fold the totals before them in an order fixed by the tile's number alone.
-// MODE 4  a thread to a column and segment of it (grid columns / 256 x segments), after
+// MODE 2  a block to a row, inner = 1; grid-stride over rows; tiles of THREADS R V elements.
+// MODE 3  few long rows, inner = 1, one pass: as many blocks as the device holds take tiles by
+//         ticket, show their totals, and fold those before them. While a block waits for totals and
+//         writes, its next tile is on the way to shared memory (SHARED bytes: a tile of x and y).
+// MODE 4  a thread to a column and segment of it (grid columns / THREADS x segments), after
 // MODE 5  has stored the total of each segment; with one segment MODE 4 comes alone.
-// Static shared memory: less than 4 KiB for items of up to 32 bytes. n is below 2^31 for i32 places.
+// Settings: THREADS (256; more in MODE 3 for small items), BLOCKS to a multiprocessor.
+// Static shared memory: less than 2 KiB for items of up to 32 bytes. Places of i32: n below 2^31.
+//
+// Why MODE 3 rounds the same way in every run: no tile adds a prefix that another one happened to
+// have ready. What lies before tile t is folded from totals of single tiles, which depend on the
+// input alone: each 32 tiles by a fixed tree, these groups from left to right, last the tree of the
+// tiles left over. A block goes on from the groups that it folded for its last tile, so it reads
+// about as many totals as there are blocks, each thread one. Reducing first and scanning after, in
+// chunks that stay in the second cache, was the other fixed order: it needs the whole device to
+// stop twice for every chunk of some 20 MB.
 #include "ruda/limits.cuh"
 #include "ruda/math.cuh"
 #include "ruda/together.cuh"
@@ -72,8 +82,7 @@ __device__ __forceinline__ Item item_of(X x, Y y, i64 index) {
 #endif
 }
 
-#define THREADS 256
-#define WARPS 8
+#define WARPS (THREADS / 32)
 template <class E> struct alignas(sizeof(E) * V < 16 ? sizeof(E) * V : 16) Pack { E at[V]; };
 
 #ifdef PLACES
@@ -88,20 +97,24 @@ template <class E> struct alignas(sizeof(E) * V < 16 ? sizeof(E) * V : 16) Pack 
 // Where position p of a row lies: scans in reverse go from the end.
 __device__ __forceinline__ i64 index_of(i64 p, i64 n) { return REVERSE ? n - 1 - p : p; }
 
+__device__ __forceinline__ void unpack(Item (&v)[V], const Pack<X>& a, const Pack<Y>& b, i64 p,
+                                       i64 n) {
+#pragma unroll
+    for (int k = 0; k < V; ++k) {
+        const int j = REVERSE ? V - 1 - k : k;
+        v[k] = item_of(a.at[j], b.at[j], index_of(p + k, n));
+    }
+}
+
 __device__ __forceinline__ void load(Item (&v)[V], INPUTS, i64 p, const Geometry& at, bool packed) {
     if (packed && p + V <= at.n) {
         const i64 from = REVERSE ? at.n - p - V : p;
         const Pack<X> a = *reinterpret_cast<const Pack<X>*>(x + from);
 #if OP == LINEAR
-        const Pack<Y> b = *reinterpret_cast<const Pack<Y>*>(y + from);
+        unpack(v, a, *reinterpret_cast<const Pack<Y>*>(y + from), p, at.n);
 #else
-        const Pack<X>& b = a;
+        unpack(v, a, a, p, at.n);
 #endif
-#pragma unroll
-        for (int k = 0; k < V; ++k) {
-            const int j = REVERSE ? V - 1 - k : k;
-            v[k] = item_of(a.at[j], b.at[j], index_of(p + k, at.n));
-        }
         return;
     }
 #pragma unroll
@@ -202,70 +215,84 @@ NAME(OUT* __restrict__ out PLACES_PARAMETER, INPUTS, const u32 packed, const Geo
 #if MODE == 2 || MODE == 3
 #define TILE (THREADS * R * V)
 
-// One tile: v becomes inclusive within each pack, before[r] what the tile holds ahead of pack r.
-// Returns the total. `sums` holds WARPS R items.
-__device__ __forceinline__ Item over_tile(Item (&v)[R][V], Item (&before)[R], Item* sums) {
-    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-    Item own[R];
+// Where pack r of this thread starts in a tile: a warp has R packs a lane in a row.
+__device__ __forceinline__ int spot(int r) {
+    return (((threadIdx.x >> 5) * R + r) * 32 + (threadIdx.x & 31)) * V;
+}
+
+// One tile's packs become inclusive, before[r] what this warp holds ahead of pack r (nothing for
+// the first pack of the first lane). Returns the warp's total.
+__device__ __forceinline__ Item over_warp(Item (&v)[R][V], Item (&before)[R]) {
+    const int lane = threadIdx.x & 31;
+    Item met = neutral();
 #pragma unroll
     for (int r = 0; r < R; ++r) {
         fold_in_order(v[r]);
-        own[r] = over_lanes(v[r][V - 1], lane, 32);
-        if (lane == 31) sums[r * WARPS + warp] = own[r];
+        const Item sum = over_lanes(v[r][V - 1], lane, 32);
+        const Item end = of_lane(sum, 31, 32);
+        before[r] = lane_below(sum, 1, 32);
+        if (r > 0) before[r] = lane == 0 ? met : join(met, before[r]);
+        met = r > 0 ? join(met, end) : end;
     }
-    __syncthreads();
-    if (warp == 0) {
-        const Item a = sums[lane < R * WARPS ? lane : R * WARPS - 1];
-        const Item b = over_lanes(a, lane, 32);
-        if (lane < R * WARPS) sums[lane] = b;
-    }
-    __syncthreads();
+    return met;
+}
+
+// From the totals of the warps: that of the tile, and in `ahead` what lies before this warp.
+__device__ __forceinline__ Item over_warps(const Item* sums, Item& ahead) {
+    const int warp = threadIdx.x >> 5;
+    Item total = sums[0];
+    ahead = neutral();
 #pragma unroll
-    for (int r = 0; r < R; ++r) {
-        const int j = r * WARPS + warp;
-        before[r] = lane_below(own[r], 1, 32);
-        if (lane == 0) before[r] = j > 0 ? sums[j - 1] : neutral();
-        else if (j > 0) before[r] = join(sums[j - 1], before[r]);
+    for (int w = 1; w < WARPS; ++w) {
+        if (w == warp) ahead = total;
+        total = join(total, sums[w]);
     }
-    return sums[R * WARPS - 1];
+    return total;
 }
 
 __device__ __forceinline__ void load_tile(Item (&v)[R][V], INPUTS, i64 p0, const Geometry& at,
                                           bool packed) {
 #pragma unroll
-    for (int r = 0; r < R; ++r) load(v[r], x, y, p0 + (r * THREADS + threadIdx.x) * V, at, packed);
+    for (int r = 0; r < R; ++r) load(v[r], x, y, p0 + spot(r), at, packed);
 }
 
+// carry: what lies before the tile, if anything does (`carried`).
 __device__ __forceinline__ void store_tile(OUT* __restrict__ out PLACES_PARAMETER,
-                                           Item (&v)[R][V], Item (&before)[R], Item carry,
-                                           bool carried, i64 p0, i64 n, bool packed) {
+                                           Item (&v)[R][V], Item (&before)[R], Item ahead,
+                                           Item carry, bool carried, i64 p0, i64 n, bool packed) {
+    const bool later = threadIdx.x >= 32;
+    const bool lead = carried || later;
+    if (carried) ahead = later ? join(carry, ahead) : carry;
 #pragma unroll
     for (int r = 0; r < R; ++r) {
-        const bool some = r > 0 || threadIdx.x > 0;
-        Item ahead = carry;
-        if (some) ahead = carried ? join(carry, before[r]) : before[r];
-        const i64 p = p0 + (r * THREADS + threadIdx.x) * V;
-        if (p < n) store(out PLACES_ARGUMENT, v[r], ahead, some || carried, p, n, packed);
+        const bool within = r > 0 || (threadIdx.x & 31) > 0;
+        const Item all = !within ? ahead : lead ? join(ahead, before[r]) : before[r];
+        const i64 p = p0 + spot(r);
+        if (p < n) store(out PLACES_ARGUMENT, v[r], all, lead || within, p, n, packed);
     }
 }
 #endif
 
 #if MODE == 2
-extern "C" __global__ void __launch_bounds__(THREADS, 2)
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 NAME(OUT* __restrict__ out PLACES_PARAMETER, INPUTS, const u32 packed, const Geometry at) {
-    __shared__ Item sums[R * WARPS];
+    __shared__ Item sums[WARPS];
     for (i64 row = blockIdx.x; row < at.rows; row += gridDim.x) {
         Item carry = neutral();
 #pragma unroll 1
         for (i64 p0 = 0; p0 < at.n; p0 += TILE) {
-            Item v[R][V], before[R];
+            Item v[R][V], before[R], ahead;
             load_tile(v, x + row * at.x[0], y + row * at.y[0], p0, at, packed);
-            const Item total = over_tile(v, before, sums);
+            const Item sum = over_warp(v, before);
+            if ((threadIdx.x & 31) == 0) sums[threadIdx.x >> 5] = sum;
+            __syncthreads();
+            const Item total = over_warps(sums, ahead);
             OUT* target = out + row * at.n;
 #ifdef PLACES
-            store_tile(target, places + row * at.n, v, before, carry, p0 > 0, p0, at.n, packed);
+            i64* targets = places + row * at.n;
+            store_tile(target, targets, v, before, ahead, carry, p0 > 0, p0, at.n, packed);
 #else
-            store_tile(target, v, before, carry, p0 > 0, p0, at.n, packed);
+            store_tile(target, v, before, ahead, carry, p0 > 0, p0, at.n, packed);
 #endif
             carry = p0 > 0 ? join(carry, total) : total;
             __syncthreads();
@@ -275,99 +302,160 @@ NAME(OUT* __restrict__ out PLACES_PARAMETER, INPUTS, const u32 packed, const Geo
 #endif
 
 #if MODE == 3
-#define GROUP THREADS
-// A total that other blocks wait for. One of up to 4 bytes travels with its flag in one word; a
-// larger one is stored first and flagged behind a fence.
-struct Shelf { u64* flags; Item* items; };
+#define GROUP 32
+#define WORDS int((sizeof(Item) + 3) / 4)
 
-__device__ __forceinline__ void show(Shelf shelf, i64 at, Item v) {
+// A total that other blocks wait for: each 4 bytes travel with a flag in one word of 8, so that
+// what is seen is whole and neither side needs a fence.
+__device__ __forceinline__ void show(u64* cell, Item v) {
     Words<Item> out;
     out.value = v;
-    if (sizeof(Item) <= 4) {
-        *reinterpret_cast<volatile u64*>(shelf.flags + at) = (1ull << 32) | out.word[0];
-        return;
-    }
 #pragma unroll
-    for (int w = 0; w < int((sizeof(Item) + 3) / 4); ++w)
-        reinterpret_cast<volatile u32*>(shelf.items + at)[w] = out.word[w];
-    __threadfence();
-    *reinterpret_cast<volatile u64*>(shelf.flags + at) = 1ull << 32;
+    for (int w = 0; w < WORDS; ++w)
+        *reinterpret_cast<volatile u64*>(cell + w) = (1ull << 32) | out.word[w];
 }
-__device__ __forceinline__ Item awaited(Shelf shelf, i64 at) {
-    u64 seen;
-    do seen = *reinterpret_cast<volatile u64*>(shelf.flags + at);
-    while (!(seen >> 32));
-    if (sizeof(Item) <= 4) {
-        Words<Item> got;
-        got.word[0] = (u32)seen;
-        return got.value;
-    }
-    __threadfence();
-    return read_fresh(shelf.items + at);
+__device__ __forceinline__ Item awaited(const u64* cell) {
+    Words<Item> got;
+    bool whole;
+    do {
+        whole = true;
+#pragma unroll
+        for (int w = 0; w < WORDS; ++w) {
+            const u64 seen = *reinterpret_cast<const volatile u64*>(cell + w);
+            got.word[w] = (u32)seen;
+            whole = whole && seen >> 32;
+        }
+    } while (!whole);
+    return got.value;
 }
 
-// The items of the first `count` threads, in order; `sums` holds WARPS items, seen after a barrier.
-__device__ __forceinline__ void to_warps(Item v, int count, Item* sums) {
+// The items of the first `count` lanes in order, in lane 0.
+__device__ __forceinline__ Item over_group(Item v, int count) {
     const int lane = threadIdx.x & 31;
-    const int here = count - (int)(threadIdx.x & ~31u);
 #pragma unroll
-    for (int far = 1; far < 32; far <<= 1) {
+    for (int far = 1; far < GROUP; far <<= 1) {
         const Item other = lane_above(v, far);
-        if ((lane & (2 * far - 1)) == 0 && lane + far < here) v = join(v, other);
+        if ((lane & (2 * far - 1)) == 0 && lane + far < count) v = join(v, other);
     }
-    if (lane == 0) sums[threadIdx.x >> 5] = v;
-}
-__device__ __forceinline__ Item from_warps(const Item* sums, int count) {
-    Item v = sums[0];
-    for (int w = 1; w * 32 < count; ++w) v = join(v, sums[w]);
     return v;
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+// Folds the groups [done, whole) into carry, where there are any before or among them, and the
+// `rest` tiles behind them. Ends behind a barrier that every thread has passed.
+__device__ __forceinline__ Item looked_back(Item& carry, i64& done, const u64* cells, i64 t,
+                                            Item* folds) {
+    const i64 whole = t / GROUP;
+    const int rest = (int)(t - whole * GROUP), lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    Item all = carry;
+    for (;;) {
+        const i64 g = done + warp;
+        const int count = g < whole ? GROUP : g == whole ? rest : 0;
+        if (count) {
+            Item one = neutral();
+            if (lane < count) one = awaited(cells + (g * GROUP + lane) * WORDS);
+            one = over_group(one, count);
+            if (lane == 0) folds[warp] = one;
+        }
+        __syncthreads();
+        const int here = whole - done < WARPS ? (int)(whole - done) : WARPS;
+        for (int w = 0; w < here; ++w) carry = done + w > 0 ? join(carry, folds[w]) : folds[w];
+        done += here;
+        all = carry;
+        if (here < WARPS) {
+            if (rest) all = whole > 0 ? join(carry, folds[here]) : folds[here];
+            return all;
+        }
+        __syncthreads();
+    }
+}
+
+// A whole tile at p0 begins its way to `stage`: packs of x, then those of y.
+__device__ __forceinline__ void fetch(unsigned char* stage, INPUTS, i64 p0, i64 n) {
+#pragma unroll
+    for (int r = 0; r < R; ++r) {
+        const int i = spot(r);
+        const i64 from = REVERSE ? n - p0 - i - V : p0 + i;
+        copy_async<sizeof(Pack<X>)>(stage + i * sizeof(X), x + from);
+#if OP == LINEAR
+        copy_async<sizeof(Pack<Y>)>(stage + TILE * sizeof(X) + i * sizeof(Y), y + from);
+#endif
+    }
+}
+__device__ __forceinline__ void take(Item (&v)[R][V], const unsigned char* stage, i64 p0, i64 n) {
+    copied();
+#pragma unroll
+    for (int r = 0; r < R; ++r) {
+        const int i = spot(r);
+        const Pack<X> a = *reinterpret_cast<const Pack<X>*>(stage + i * sizeof(X));
+#if OP == LINEAR
+        const unsigned char* second = stage + TILE * sizeof(X) + i * sizeof(Y);
+        const Pack<Y> b = *reinterpret_cast<const Pack<Y>*>(second);
+#else
+        const Pack<X>& b = a;
+#endif
+        unpack(v[r], a, b, p0 + i, n);
+    }
+}
+
+// Where the tile of a number lies.
+struct Tile {
+    i64 row, t, p0;
+    bool staged;
+    __device__ __forceinline__ Tile(u64 number, const Geometry& at, bool packed) {
+        row = number / at.tiles;
+        t = number - row * at.tiles;
+        p0 = t * TILE;
+        staged = packed && p0 + TILE <= at.n;
+    }
+};
+
+// work [1 + rows tiles WORDS], zero before: the ticket, then the totals shown.
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 NAME(OUT* __restrict__ out PLACES_PARAMETER, INPUTS, u64* __restrict__ work, const u32 packed,
      const Geometry at) {
-    __shared__ Item sums[R * WARPS], near[WARPS], distant[WARPS];
-    __shared__ u64 number;
-    if (threadIdx.x == 0) number = atomicAdd(work, 1ull);
+    DYNAMIC_SHARED(unsigned char, stage);
+    __shared__ Item sums[WARPS], folds[WARPS];
+    __shared__ u64 ticket;
+    const u64 count = at.rows * at.tiles;
+    if (threadIdx.x == 0) ticket = atomicAdd(work, 1ull);
     __syncthreads();
-    const i64 row = number / at.tiles, t = number - row * at.tiles, p0 = t * TILE;
-    const i64 groups = (at.tiles + GROUP - 1) / GROUP, all = at.rows * (at.tiles + groups);
-    Shelf shelf = {work + 1, reinterpret_cast<Item*>(work + 1 + (all + 1) / 2 * 2 + 1)};
-    shelf.flags += row * (at.tiles + groups);
-    shelf.items += row * (at.tiles + groups);
-
-    Item v[R][V], before[R];
-    load_tile(v, x + row * at.x[0], y + row * at.y[0], p0, at, packed);
-    const Item total = over_tile(v, before, sums);
-    if (threadIdx.x == 0) show(shelf, t, total);
+    u64 number = ticket;
+    if (number >= count) return;
+    Tile here(number, at, packed);
+    if (here.staged) fetch(stage, x + here.row * at.x[0], y + here.row * at.y[0], here.p0, at.n);
+    __syncthreads();
     Item carry = neutral();
-    if (t > 0) {
-        // Totals of whole groups of tiles first, then of the tiles of the own group.
-        const i64 g = t / GROUP, each = (g + THREADS - 1) / THREADS;
-        const int tiles = (int)(t - g * GROUP);
-        Item a = neutral(), b = neutral();
-        if ((int)threadIdx.x < tiles) b = awaited(shelf, g * GROUP + threadIdx.x);
-        const i64 from = threadIdx.x * each, end = from + each < g ? from + each : g;
-        for (i64 i = from; i < end; ++i) {
-            const Item one = awaited(shelf, at.tiles + i);
-            a = i == from ? one : join(a, one);
-        }
-        const int chunks = each ? (int)((g + each - 1) / each) : 0;
-        to_warps(a, chunks, distant);
-        to_warps(b, tiles, near);
+    i64 row = here.row, done = 0;
+    for (;;) {
+        u64 next = 0;
+        if (threadIdx.x == 0) next = atomicAdd(work, 1ull);
+        Item v[R][V], before[R], ahead;
+        if (here.staged) take(v, stage, here.p0, at.n);
+        else load_tile(v, x + here.row * at.x[0], y + here.row * at.y[0], here.p0, at, packed);
+        const Item sum = over_warp(v, before);
+        if ((threadIdx.x & 31) == 0) sums[threadIdx.x >> 5] = sum;
+        if (threadIdx.x == 0) ticket = next;
         __syncthreads();
-        const Item group = tiles ? from_warps(near, tiles) : neutral();
-        if (threadIdx.x == 0 && tiles == GROUP - 1) show(shelf, at.tiles + g, join(group, total));
-        carry = group;
-        if (chunks) carry = from_warps(distant, chunks);
-        if (chunks && tiles) carry = join(carry, group);
-    }
-    OUT* target = out + row * at.n;
+        const Item total = over_warps(sums, ahead);
+        u64* cells = work + 1 + here.row * at.tiles * WORDS;
+        if (threadIdx.x == 0) show(cells + here.t * WORDS, total);
+        number = ticket;
+        const Tile after(number, at, packed && number < count);
+        if (after.staged)
+            fetch(stage, x + after.row * at.x[0], y + after.row * at.y[0], after.p0, at.n);
+        if (row != here.row) done = 0;
+        row = here.row;
+        const Item lead = looked_back(carry, done, cells, here.t, folds);
+        OUT* target = out + here.row * at.n;
 #ifdef PLACES
-    store_tile(target, places + row * at.n, v, before, carry, t > 0, p0, at.n, packed);
+        i64* targets = places + here.row * at.n;
+        store_tile(target, targets, v, before, ahead, lead, here.t > 0, here.p0, at.n, packed);
 #else
-    store_tile(target, v, before, carry, t > 0, p0, at.n, packed);
+        store_tile(target, v, before, ahead, lead, here.t > 0, here.p0, at.n, packed);
 #endif
+        if (number >= count) return;
+        here = after;
+    }
 }
 #endif
 

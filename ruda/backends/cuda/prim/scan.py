@@ -2,8 +2,9 @@
 
 Few long rows go tile by tile in one launch, each tile folding the totals shown by those before it
 (after D. Merrill and M. Garland, "Single-pass parallel prefix scan with decoupled look-back",
-2016), here always in the same order, so that floats round the same way in every run. Many rows get
-a block or some lanes each; along an outer axis a thread walks down a column.
+2016), here always in the same order, so that floats round the same way in every run; blocks stay
+and have their next tile on the way while they wait. Many rows get a block or some lanes each; along
+an outer axis a thread walks down a column.
 """
 
 from __future__ import annotations
@@ -20,7 +21,11 @@ from ruda.backends.cuda.types import code_of, computed, stored
 from ruda.core.dtypes import compute_of, uint8
 from ruda.core.spec import Spec, spec_of
 
-THREADS, GROUP = 256, 256
+THREADS = 256
+# Bytes of items that a thread holds in a block's tile, and in one of the tiles that blocks chain.
+_BLOCK_BYTES, _CHAINED_BYTES = 64, 96
+# Blocks of a multiprocessor that chain tiles, and threads of each.
+_RESIDENT, _CHAINED_THREADS = 2, 384
 _OPS = {
     "cumsum": "SUM",
     "cumprod": "PROD",
@@ -55,7 +60,12 @@ class _Scan:
         self.item = _padded(parts * self.compute.itemsize + extra, places, extra, self.compute)
         widest = max(self.out.dtype.itemsize, *(d.itemsize for d in self.stored))
         self.pack = 8 if widest <= 2 else 4
-        self.repeat = max(1, min(4, 64 // (self.pack * self.item)))
+        self.threads, self.blocks = THREADS, 2
+        self.repeat = self.packs_in(_BLOCK_BYTES, 4)
+
+    def packs_in(self, nbytes: int, most: int) -> int:
+        """Packs of a thread, up to ``most``, whose items take ``nbytes``."""
+        return max(1, min(most, nbytes // (self.pack * self.item)))
 
     def source(self, mode: int, lanes: int = 0) -> tuple[str, str]:
         """Name and text of the kernel of ``mode``."""
@@ -64,6 +74,7 @@ class _Scan:
         wide = "_wide" * (self.place == "i64" and len(self.outs) > 1)
         kinds = "_".join(code_of(d) for d in (*dtypes, self.compute))
         name = f"{self.op}_{kinds}{flags}{wide}_m{mode}" + (f"_l{lanes}" if lanes else "")
+        name += f"_r{self.repeat}" * (mode == 3)
         text = instance(
             __file__,
             NAME=name,
@@ -77,6 +88,8 @@ class _Scan:
             EXCLUSIVE=int(self.exclusive),
             V=self.pack,
             R=self.repeat,
+            THREADS=self.threads,
+            BLOCKS=self.blocks,
             MODE=mode,
             LANES=lanes,
         )
@@ -88,11 +101,13 @@ class _Scan:
         numbers = (self.rows, self.n, self.inner, *steps, tiles, segment)
         return struct.pack(f"<{len(numbers)}q", *numbers)
 
-    def launcher(self, mode: int, grid: Any, extra: int, geometry: bytes, lanes: int = 0) -> Any:
+    def launcher(
+        self, mode: int, grid: Any, extra: int, geometry: bytes, lanes: int = 0, shared: int = 0
+    ) -> Launcher:
         """A launcher with ``extra`` slots between the inputs and the geometry."""
         name, text = self.source(mode, lanes)
         slots = (1,) * (len(self.outs) + 2 + extra)
-        return Launcher(self.client, text, name, grid, THREADS, slots, [geometry])
+        return Launcher(self.client, text, name, grid, self.threads, slots, [geometry], shared)
 
     def packs(self) -> bool:
         """Whether the geometry lets a thread read and write several elements at once."""
@@ -132,7 +147,7 @@ def _queue(client: Any, plan: Any) -> Callable[..., None]:
         return _columns(client, scan)
     tile = THREADS * scan.pack * scan.repeat
     if scan.rows < 2 * client.driver.multiprocessors and scan.n > 2 * tile:
-        return _chained(client, scan, -(-scan.n // tile))
+        return _chained(client, scan)
     return _lanes(client, scan)
 
 
@@ -166,22 +181,36 @@ def _lanes(client: Any, scan: _Scan) -> Callable[..., None]:
     return queue
 
 
-def _chained(client: Any, scan: _Scan, tiles: int) -> Callable[..., None]:
-    """One pass over few long rows; the flags that tiles wait for are zeroed first."""
+def _chained(client: Any, scan: _Scan) -> Callable[..., None]:
+    """One pass over few long rows; what tiles wait for is zeroed first."""
     packs = scan.packs()
-    launch = scan.launcher(3, scan.rows * tiles, 2, scan.geometry(tiles))
-    cells = scan.rows * (tiles + -(-tiles // GROUP))
-    flags = 8 * (2 + -(-cells // 2) * 2)
-    space = flags + (cells * scan.item if scan.item > 4 else 0)
-    work = spec_of(client, (space,), uint8)
+    tile = _tile(client, scan)
+    tiles = -(-scan.n // tile)
+    grid = min(scan.rows * tiles, client.driver.multiprocessors * _RESIDENT)
+    inputs = 2 if scan.op == "linear_recurrence" else 1
+    shared = tile * sum(d.itemsize for d in scan.stored[:inputs])
+    launch = scan.launcher(3, grid, 2, scan.geometry(tiles), shared=shared)
+    nbytes = 8 * (1 + scan.rows * tiles * -(-scan.item // 4))
+    work = spec_of(client, (nbytes,), uint8)
 
     def queue(outs: list[int], handles: Any) -> None:
         inputs, _alive = _reached(scan, handles)
         room = allocate(client.pool, work)
-        client.fill_zero(room.address, flags)
+        client.fill_zero(room.address, nbytes)
         launch(*outs, *inputs, room.address, _aligned(packs, outs + inputs))
 
     return queue
+
+
+def _tile(client: Any, scan: _Scan) -> int:
+    """Elements of a tile that a block chains: large ones where every block has several of them."""
+    scan.blocks = _RESIDENT
+    if scan.pack * scan.item <= _CHAINED_BYTES:
+        scan.threads, scan.repeat = _CHAINED_THREADS, scan.packs_in(_CHAINED_BYTES, 6)
+    large = scan.threads * scan.pack * scan.repeat
+    if scan.rows * scan.n < 2 * _RESIDENT * client.driver.multiprocessors * large:
+        scan.repeat = min(scan.repeat, 2)
+    return scan.threads * scan.pack * scan.repeat
 
 
 def _columns(client: Any, scan: _Scan) -> Callable[..., None]:
