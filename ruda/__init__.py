@@ -230,7 +230,7 @@ from ruda.ops.segment import (
     segment_min,
     segment_sum,
 )
-from ruda.ops.select import clip, where
+from ruda.ops.select import clip, lerp, where
 from ruda.ops.sets import (
     bincount,
     histogram,

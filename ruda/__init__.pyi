@@ -34,7 +34,7 @@ from ruda.ops.reduce import all, any, argmax, argmin, count_nonzero, max, min, p
 from ruda.ops.round import ceil, floor, round, trunc
 from ruda.ops.scan import cumlogsumexp, cummax, cummin, cumprod, cumsum, cumulative_prod, cumulative_sum, diff
 from ruda.ops.segment import segment_max, segment_mean, segment_min, segment_sum
-from ruda.ops.select import clip, where
+from ruda.ops.select import clip, lerp, where
 from ruda.ops.sets import bincount, histogram, nonzero, unique, unique_all, unique_counts, unique_inverse, unique_values
 from ruda.ops.sort import argsort, argtopk, searchsorted, sort, topk
 from ruda.ops.special import digamma, erf, erfc, erfinv, lgamma, polygamma
@@ -233,6 +233,7 @@ __all__ = [
     "isnan",
     "jvp",
     "leaky_relu",
+    "lerp",
     "less",
     "less_equal",
     "lgamma",

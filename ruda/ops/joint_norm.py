@@ -1,4 +1,4 @@
-"""The Euclidean norm of several tensors as one vector: what bounds the gradients of a model."""
+"""Facts about many tensors together: their Euclidean norm as one vector, whether all are finite."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from ruda.core.dtypes import FLOAT, compute_of
+from ruda.core.dtypes import FLOAT, bool_, compute_of
+from ruda.core.mode import MODE
 from ruda.ops import rules
 from ruda.ops.cast import astype
+from ruda.ops.compare import isfinite
 from ruda.ops.join import stack
+from ruda.ops.reduce import all as all_of
 from ruda.ops.rules import Specs
 from ruda.ops.statistics import vector_norm
 from ruda.ops.table import fused
 from ruda.tensor.dispatch import OPS, slow
-from ruda.tensor.tensor import RudaTensor
+from ruda.tensor.tensor import RudaTensor, wrap
 
 
 def _wide(op: Any, specs: Specs, *_: Any) -> Any:
@@ -50,4 +53,36 @@ def joint_norm(xs: Sequence[RudaTensor]) -> RudaTensor:
     >>> joint_norm([ruda.asarray([3.0]), ruda.asarray([[4.0], [0.0]])]).item()
     5.0
     """
-    return slow(OPS["joint_norm"], list(xs), ())
+    return _of_many("joint_norm", xs)
+
+
+@fused(
+    "joint_finite",
+    "xs",
+    shape=lambda op, specs: (),
+    dtype=lambda op, specs, *_: (None, bool_),
+    numpy=lambda *xs: np.asarray(all(np.isfinite(x).all() for x in xs)),
+    accepts=FLOAT,
+    exact=True,
+)
+def _joint_finite(*xs: RudaTensor) -> RudaTensor:
+    """Whether no element of any tensor is NaN or infinite."""
+    return all_of(stack([all_of(isfinite(x)) for x in xs]))
+
+
+def joint_finite(xs: Sequence[RudaTensor]) -> RudaTensor:
+    """Whether no element of the tensors ``xs``, of any shapes, is NaN or infinite: 0-d, bool.
+
+    >>> joint_finite([ruda.asarray([3.0]), ruda.asarray([[4.0], [ruda.inf]])]).item()
+    False
+    """
+    return _of_many("joint_finite", xs)
+
+
+def _of_many(name: str, xs: Sequence[RudaTensor]) -> RudaTensor:
+    """A row of any number of tensors; off the tape they are looked at once, and not one by one."""
+    op, mode = OPS[name], MODE.get()
+    if mode.grad or mode.special or {x.__class__ for x in xs} != {RudaTensor}:
+        return slow(op, list(xs), ())
+    plan = op.lookup(tuple([x.spec for x in xs]), ())
+    return wrap(plan.out, plan.run(*[x.handle for x in xs]))

@@ -1,4 +1,4 @@
-"""Choosing between values element by element."""
+"""Choosing between values, or a point between them, element by element."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ruda.core import dtypes
-from ruda.core.dtypes import BOOL, REAL
+from ruda.core.dtypes import BOOL, FLOAT, REAL
 from ruda.core.errors import DTypeError
 from ruda.core.spec import promote_specs
 from ruda.ops import rules
@@ -38,6 +38,23 @@ where = row(
     accepts=dtypes.ARITHMETIC,
     exact=True,
     doc="``x`` where the bool ``cond`` holds, else ``y``; all three broadcast.",
+)
+
+lerp = row(
+    "ternary",
+    "lerp",
+    "x y weight",
+    shape=rules.broadcast,
+    dtype=rules.promote,
+    numpy=lambda x, y, weight: x + (y - x) * weight,
+    expr="x + (y - x) * weight",
+    vjp=(
+        lambda g, weight: g * (1 - weight),
+        lambda g, weight: g * weight,
+        lambda g, x, y: g * (y - x),
+    ),
+    accepts=FLOAT,
+    doc="The point ``x + (y - x) * weight`` on the way from ``x`` to ``y``; all three broadcast.",
 )
 
 _clip = row(

@@ -15,6 +15,8 @@ from ruda.ops.cast import astype
 from ruda.ops.conversion import asarray
 from ruda.ops.create import zeros
 from ruda.ops.movement import copy
+from ruda.tensor.batches import overwrite_each
+from ruda.tensor.dispatch import OPS
 from ruda.tensor.tensor import RudaTensor
 
 
@@ -54,11 +56,15 @@ class _Average:
         self._refuse_within("update")
         with no_grad():
             share = self._share(astype(self._count, float64))
+            alike: dict[Any, list[tuple[RudaTensor, RudaTensor]]] = {}
             for name, value in self._sources():
                 average = self._average[name]
-                gap = astype(value, average.dtype, copy=False) - average
-                part = astype(share.to(average.device), average.dtype, copy=False)
-                average.assign(average + gap * part)
+                place = average.spec.client, average.spec.dtype
+                alike.setdefault(place, []).append((average, value))
+            for (client, dtype), pairs in alike.items():
+                part = astype(share.to(client.device), dtype, copy=False)
+                averages, values = ([pair[i] for pair in pairs] for i in (0, 1))
+                overwrite_each(OPS["lerp"], averages, (averages, values, part))
             self._count.assign(self._count + 1)
 
     @contextmanager

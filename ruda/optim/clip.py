@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ruda.core.dtypes import float32
@@ -14,7 +14,10 @@ from ruda.ops.join import stack
 from ruda.ops.joint_norm import joint_norm
 from ruda.ops.select import clip
 from ruda.ops.statistics import vector_norm
+from ruda.tensor.batches import overwrite_each
+from ruda.tensor.dispatch import OPS
 from ruda.tensor.given import given_tensors
+from ruda.tensor.node import gradients
 from ruda.tensor.tensor import RudaTensor
 
 # Beside the norm in the divisor, so that a norm of zero divides too; PyTorch's value.
@@ -23,12 +26,25 @@ _MARGIN = 1e-6
 
 def _gradients(parameters: Any, op: str) -> list[RudaTensor]:
     given = [parameters] if isinstance(parameters, RudaTensor) else list(parameters)
-    grads = [g for g in (p.grad for p in given) if g is not None]
-    for g in grads:
-        if g.device != grads[0].device:
-            got = f"{grads[0].device} and {g.device}"
-            raise DeviceError(op, "gradients live on different devices", got)
+    grads = [g for g in gradients(given) if g is not None]
+    clients = [g.spec.client for g in grads]
+    if clients != clients[:1] * len(clients):
+        other = next(c for c in clients if c is not clients[0])
+        got = f"{grads[0].device} and {other.device}"
+        raise DeviceError(op, "gradients live on different devices", got)
     return grads
+
+
+def scale_all(grads: Sequence[RudaTensor], factor: RudaTensor) -> None:
+    """Overwrite gradients of one device with themselves times ``factor``, a 0-d tensor.
+
+    Off the tape alone; the factor is rounded to the dtype of each.
+    """
+    of_dtype: dict[Any, list[RudaTensor]] = {}
+    for g in grads:
+        of_dtype.setdefault(g.spec.dtype, []).append(g)
+    for dtype, some in of_dtype.items():
+        overwrite_each(OPS["multiply"], some, (some, astype(factor, dtype, copy=False)))
 
 
 @given_tensors
@@ -48,9 +64,7 @@ def clip_grad_norm_(
     with no_grad():
         grads = _gradients(parameters, "clip_grad_norm_")
         norm = _norm(grads, norm_type, "clip_grad_norm_")
-        factor = clip_factor(norm, max_norm)
-        for g in grads:
-            g.assign(g * astype(factor, g.dtype, copy=False))
+        scale_all(grads, clip_factor(norm, max_norm))
         return norm
 
 
@@ -82,5 +96,5 @@ def _norm(grads: list[RudaTensor], kind: float, op: str) -> RudaTensor:
 def clip_grad_value_(parameters: RudaTensor | Iterable[RudaTensor], clip_value: float) -> None:
     """Hold every element of the gradients inside ±``clip_value``."""
     with no_grad():
-        for g in _gradients(parameters, "clip_grad_value_"):
-            g.assign(clip(g, -clip_value, clip_value))
+        grads = _gradients(parameters, "clip_grad_value_")
+        overwrite_each(OPS["clip"], grads, (grads, -clip_value, clip_value))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ruda.core.dtypes import float32, int64
@@ -13,10 +13,11 @@ from ruda.ops.cast import astype
 from ruda.ops.compare import greater_equal, isfinite, logical_and
 from ruda.ops.conversion import asarray
 from ruda.ops.create import zeros
+from ruda.ops.joint_norm import joint_finite
 from ruda.ops.movement import copy
-from ruda.ops.reduce import all as all_of
 from ruda.ops.select import where
 from ruda.optim.base import Optimizer
+from ruda.optim.clip import scale_all
 from ruda.tensor.tensor import RudaTensor
 
 
@@ -85,14 +86,14 @@ class GradScaler:
                     raise DTypeError("unscale_", "a half gradient would round", g.spec, hint=hint)
             self._look_at(grads)
             inverse = 1.0 / self._scale
-            for g in grads:
-                g.assign(g * inverse.to(g.device).astype(g.dtype))
+            for client, some in _by(grads, lambda g: g.spec.client):
+                scale_all(some, inverse.to(client.device))
         self._unscaled.append(optimizer)
 
     def _look_at(self, grads: Iterable[RudaTensor]) -> None:
         finite = self._finite
-        for g in grads:
-            finite = logical_and(finite, all_of(isfinite(g)).to(finite.device))
+        for _, some in _by(grads, lambda g: (g.spec.client, g.spec.dtype)):
+            finite = logical_and(finite, joint_finite(some).to(finite.device))
         self._finite.assign(finite)
 
     def step(self, optimizer: Optimizer, *, scale: Any = None) -> None:
@@ -145,3 +146,11 @@ class GradScaler:
 def _gradients(optimizer: Optimizer) -> list[RudaTensor]:
     params = (p for group in optimizer.param_groups for p in group["params"])
     return [g for g in (p.grad for p in params) if g is not None]
+
+
+def _by(grads: Iterable[RudaTensor], key: Callable[[RudaTensor], Any]) -> Iterable[Any]:
+    """Pairs of what ``key`` gives and the gradients that it is given for."""
+    found: dict[Any, list[RudaTensor]] = {}
+    for g in grads:
+        found.setdefault(key(g), []).append(g)
+    return found.items()

@@ -13,6 +13,7 @@ from ruda.core.mode import MODE
 from ruda.tensor.dispatch import Op
 from ruda.tensor.launch import operands_of
 from ruda.tensor.mutation import update_all
+from ruda.tensor.operands import operand
 from ruda.tensor.tensor import RudaTensor
 
 
@@ -27,6 +28,61 @@ class Overwrite(NamedTuple):
     def run(self) -> None:
         """Make this call alone, traced or recorded if need be."""
         update_all(self.targets, self.op, self.values, self.attrs)
+
+
+def overwrite_each(
+    op: Op, targets: Sequence[RudaTensor], operands: Sequence[Any], attrs: tuple[Any, ...] = ()
+) -> None:
+    """Overwrite each of ``targets`` with ``op`` of its operands, in one launch where that can be.
+
+    A list among ``operands`` has a tensor for each target, which may be that target; anything else
+    is one that all share.
+    """
+    if not targets:
+        return
+    if _is_plain() and _in_one(op, targets, operands, attrs):
+        return
+    for i, target in enumerate(targets):
+        values = [v[i] if v.__class__ is list else v for v in operands]
+        target.assign(op.call(*values, *attrs))
+
+
+def _in_one(op: Op, targets: Sequence[RudaTensor], operands: Sequence[Any], attrs: Any) -> bool:
+    """Have the client do it at once; False where it does not.
+
+    That is also where one call could see what another has written: in turn that means something.
+    """
+    bind = getattr(targets[0].spec.client, "bind_each", None)
+    if bind is None:
+        return False
+    handles = [t.handle for t in targets]
+    roots = [h.root or h for h in handles]
+    if len(set(roots)) < len(roots):
+        return False
+    columns: list[Any] = []
+    given: list[Any] = []
+    for value in operands:
+        if value is targets:
+            columns.append(tuple([v.spec for v in value]))
+            given.append(handles)
+        elif value.__class__ is list:
+            columns.append(tuple([v.spec for v in value]))
+            given.append([v.handle for v in value])
+            if not set(roots).isdisjoint([h.root or h for h in given[-1]]):
+                return False
+        else:
+            found = operand(op.name, value, targets[0].spec.client)
+            if found is None:
+                return False
+            columns.append(found[0])
+            given.append(found[1])
+    run = bind(op, tuple([t.spec for t in targets]), tuple(columns), attrs)
+    if run is None:
+        return False
+    run(handles, given)
+    for root in roots:
+        root.version += 1
+    return True
 
 
 class Batch:

@@ -9,9 +9,10 @@ memory, for operands that lie densely along another one.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ruda.backends.cuda.codegen_templates import FLAT, PACKED, STRIDED, TILED
+from ruda.backends.cuda.codegen_templates import FLAT, MANY, PACKED, STRIDED, TILED
 from ruda.backends.cuda.types import code_of, computed, stored
 from ruda.core.dtypes import DType
 
@@ -89,8 +90,13 @@ def _compute(kernel: Map) -> str:
 
 
 def _parameters(kernel: Map) -> list[str]:
-    out = [f"{stored(kernel.out)}* __restrict__ out"]
-    for o in kernel.operands:
+    return [f"{stored(kernel.out)}* __restrict__ out", *_given(kernel.operands)]
+
+
+def _given(operands: Iterable[Operand]) -> list[str]:
+    """The parameters of operands: a scalar by value, or where the elements lie."""
+    out = []
+    for o in operands:
         if o.form == "value":
             out.append(f"const {computed(o.computed)} {o.name}_value")
         else:
@@ -134,6 +140,48 @@ def _flat(kernel: Map) -> str:
         from_packs=_arguments(kernel, "{0}_pack[d].at[k]"),
         from_memory=_arguments(kernel, "{0}_data[i]"),
     )
+
+
+# What leaves the first operand as it is, where that is also the output: nothing is moved then.
+_NEUTRAL = {"multiply": "1"}
+
+
+def many(kernel: Map, chunk: int) -> str:
+    """The program of a flat ``kernel`` over many tensors, in parts of ``chunk`` elements."""
+    dense = [o for o in kernel.operands if o.form == "dense"]
+    shared = [o for o in kernel.operands if o.form != "dense"]
+    count, pack = vector(kernel), "Pack<{0}, {1}>"
+    kinds = {o.name: pack.format(stored(o.dtype), count) for o in dense}
+    body = MANY.format(
+        **_common(kernel, "i64") | {"parameters": "".join(f", {p}" for p in _given(shared))},
+        words=2 + len(dense),
+        chunk=chunk,
+        count=count,
+        pointers="\n".join(
+            f"    const {stored(o.dtype)}* {o.name}_data = (const {stored(o.dtype)}*)word[{j}];"
+            for j, o in enumerate(dense, 1)
+        ),
+        neutral=_neutral(kernel),
+        joined=" | ".join(f"word[{j}]" for j in range(1 + len(dense))),
+        declared="\n".join(f"        {kinds[o.name]} {o.name}_pack[2];" for o in dense),
+        packs="\n".join(
+            f"            {o.name}_pack[d] = "
+            f"*reinterpret_cast<const {kinds[o.name]}*>({o.name}_data + q);"
+            for o in dense
+        ),
+        from_packs=_arguments(kernel, "{0}_pack[d].at[k]"),
+        from_memory=_arguments(kernel, "{0}_data[i]"),
+    )
+    return HEADER + body
+
+
+def _neutral(kernel: Map) -> str:
+    """The test whether a block may leave its part alone."""
+    value, (x, *rest) = _NEUTRAL.get(kernel.op), kernel.operands
+    shared = len(rest) == 1 and rest[0].form != "dense"
+    if value is None or not shared or kernel.out is not x.dtype or kernel.out.kind != "float":
+        return ""
+    return f"    if (out == {x.name}_data && {rest[0].name}_value == {value}) return;"
 
 
 def _strided(kernel: Map) -> str:

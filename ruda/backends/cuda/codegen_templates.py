@@ -1,4 +1,6 @@
-"""The loops of map kernels, as templates that ``codegen`` fills: flat, strided, packed, tiled."""
+"""The loops of map kernels, as templates that ``codegen`` fills: flat, strided, packed, tiled, and
+flat over many tensors.
+"""
 
 from __future__ import annotations
 
@@ -127,5 +129,42 @@ extern "C" __global__ void __launch_bounds__({threads})
                 out[out__at + b * at.out_[{rank} - 2] + a * at.out_[{rank} - 1]] =
                     apply({from_memory});
         }}
+}}
+"""
+
+# table: for each tensor where its output and its dense operands lie, and its size; chunks: which
+# tensor a block has, and which part of {chunk} elements. Outputs may lie where operands do. Two
+# packs are read before the first is written, so that enough is under way.
+MANY = """{function}
+extern "C" __global__ void __launch_bounds__({threads})
+{name}(const u64* __restrict__ table, const u32* __restrict__ chunks{parameters}) {{
+{singles}
+    const u64* word = table + (u64)chunks[2 * blockIdx.x] * {words};
+    {out}* out = ({out}*)word[0];
+{pointers}
+    const i64 n = (i64)word[{words} - 1], from = (i64)chunks[2 * blockIdx.x + 1] * {chunk};
+    const i64 end = from + {chunk} < n ? from + {chunk} : n;
+{neutral}
+    const bool aligned = (({joined}) & 15) == 0;
+    const i64 packed_end = aligned ? from + (end - from) / {count} * {count} : from;
+    for (i64 i = from + threadIdx.x * {count}; i < packed_end; i += 2 * {threads} * {count}) {{
+{declared}
+#pragma unroll
+        for (int d = 0; d < 2; ++d) {{
+            const i64 q = i + d * {threads} * {count};
+            if (d > 0 && q >= packed_end) break;
+{packs}
+        }}
+#pragma unroll
+        for (int d = 0; d < 2; ++d) {{
+            const i64 q = i + d * {threads} * {count};
+            if (d > 0 && q >= packed_end) break;
+            Pack<{out}, {count}> result;
+#pragma unroll
+            for (int k = 0; k < {count}; ++k) result.at[k] = apply({from_packs});
+            *reinterpret_cast<Pack<{out}, {count}>*>(out + q) = result;
+        }}
+    }}
+    for (i64 i = packed_end + threadIdx.x; i < end; i += {threads}) out[i] = apply({from_memory});
 }}
 """

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ruda.backends.cuda.order import Order, touch
-from ruda.backends.cuda.prim import updates
+from ruda.backends.cuda.prim import each, updates
 from ruda.core.spec import Spec
 
 Into = Callable[[Sequence[Any], Sequence[Any]], None]
@@ -22,6 +22,7 @@ class InPlace:
     synchronize: Callable[[], None]
     write: Callable[..., None]
     overlaps: Callable[[Spec, Any, Spec, Any], bool]
+    check_writable: Callable[[Any], None]
 
     def update_all(self, plan: Any, handles: Sequence[Any], targets: Sequence[Any]) -> None:
         """Run ``plan`` and put its outputs where ``targets`` are: at once, where a kernel can."""
@@ -72,6 +73,34 @@ class InPlace:
                 self.synchronize()
 
         run.scales = True  # type: ignore[attr-defined]
+        return run
+
+    @functools.lru_cache(maxsize=256)  # noqa: B019  (a client lives as long as the process)
+    def bind_each(
+        self, op: Any, targets: tuple[Spec, ...], columns: tuple[Any, ...], attrs: tuple[Any, ...]
+    ) -> Callable[[Sequence[Any], Sequence[Any]], None] | None:
+        """``run(targets, operands)`` of an elementwise row over many tensors, or None.
+
+        An operand is a list of handles where its column is a tuple of specs, else what all share.
+        """
+        launch = each.bind(self, op, targets, columns, attrs)
+        if launch is None:
+            return None
+        moving = [c.__class__ is tuple for c in columns]
+        shared = [c.__class__ is not tuple and not c.weak for c in columns]
+
+        def run(written: Sequence[Any], operands: Sequence[Any]) -> None:
+            for target in written:
+                self.check_writable(target)
+            if self.guarded:
+                read = [h for h, one in zip(operands, shared, strict=True) if one]
+                for column, moves in zip(operands, moving, strict=True):
+                    read += column if moves else ()
+                touch(self.order, read, written)
+            launch(written, operands)
+            if self.blocking:
+                self.synchronize()
+
         return run
 
     def _mark(self, plans: Any, handles: Sequence[Any], targets: Sequence[Any]) -> None:

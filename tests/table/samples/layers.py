@@ -33,6 +33,7 @@ from tests.table.sample import Bad, Composed, Sample
 
 SAMPLES = {
     "joint_norm": [Sample(((3, 4), (5,), ())), Sample(((2, 0), (3,)))],
+    "joint_finite": [Sample(((3, 4), (5,), ())), Sample(((2, 0), (3,)))],
     "add_layer_norm": [
         Sample(((3, 4), (3, 4), (4,), (4,)), (1, 1e-5)),
         Sample(((2, 3, 4), (2, 3, 4), None, None), (1, 1e-5)),

@@ -1,9 +1,11 @@
-// The root of the sum of squares of many tensors of type X. table: their addresses and sizes;
+// The root of the sum of squares of many tensors of type X, or with FINITE whether all of them are
+// finite: zero times such a number is zero. table: their addresses and sizes;
 // chunks: which tensor a block has, and which part of CHUNK elements. One launch of 256 threads a
 // part writes a sum each, a second one of a single block of 1024 adds them up in order.
 #include "ruda/rows.cuh"
 
 static const int VEC = 16 / sizeof(X);
+__device__ __forceinline__ T term(T v) { return v * (FINITE ? T(0) : v); }
 
 extern "C" __global__ void __launch_bounds__(256)
 PARTS(double* __restrict__ partial, const u64* __restrict__ table,
@@ -20,22 +22,21 @@ PARTS(double* __restrict__ partial, const u64* __restrict__ table,
     for (i64 i = from + threadIdx.x * VEC; i < packed_end; i += 256 * VEC) {
         T v[VEC];
         widened(v, fetch<VEC>(x + i));
-        EACH sum[0] += v[k] * v[k];
+        EACH sum[0] += term(v[k]);
     }
     for (i64 i = packed_end + threadIdx.x; i < end; i += 256) {
-        const T v = to<T>(x[i]);
-        sum[0] += v * v;
+        sum[0] += term(to<T>(x[i]));
     }
     fold_group<256, 32, Sum>(sum, scratch, turn);
     if (threadIdx.x == 0) partial[blockIdx.x] = double(sum[0]);
 }
 
 extern "C" __global__ void __launch_bounds__(1024)
-WHOLE(T* __restrict__ out, const double* __restrict__ partial, i64 parts) {
+WHOLE(R* __restrict__ out, const double* __restrict__ partial, i64 parts) {
     __shared__ double scratch[64];
     int turn = 0;
     double sum[1] = {0.0};
     for (i64 i = threadIdx.x; i < parts; i += 1024) sum[0] += partial[i];
     fold_group<1024, 32, Sum>(sum, scratch, turn);
-    if (threadIdx.x == 0) *out = T(sqrt(sum[0]));
+    if (threadIdx.x == 0) *out = FINITE ? R(sum[0] == 0.0) : R(sqrt(sum[0]));
 }

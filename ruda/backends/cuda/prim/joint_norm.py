@@ -1,4 +1,4 @@
-"""The norm of many tensors together: two launches, however many there are."""
+"""The norm of many tensors, or whether all are finite: two launches, however many there are."""
 
 from __future__ import annotations
 
@@ -19,33 +19,36 @@ from ruda.core.dtypes import DType, compute_of
 CHUNK = 1 << 15
 
 
-def text(dtype: DType) -> tuple[str, str, str]:
-    """The names of both kernels and their source."""
-    names = tuple(f"joint_norm_{code_of(dtype)}_{part}" for part in ("parts", "whole"))
-    settings = {"X": stored(dtype), "T": computed(dtype), "CHUNK": CHUNK}
+def text(dtype: DType, row: str = "joint_norm") -> tuple[str, str, str]:
+    """The names of both kernels of a row and their source."""
+    names = tuple(f"{row}_{code_of(dtype)}_{part}" for part in ("parts", "whole"))
+    finite = row == "joint_finite"
+    settings = {"X": stored(dtype), "T": computed(dtype), "CHUNK": CHUNK, "FINITE": int(finite)}
+    settings["R"] = "bool" if finite else "T"
     return *names, instance(__file__, PARTS=names[0], WHOLE=names[1], **settings)  # type: ignore[return-value]
 
 
 class _Norm:
     """The launches for tensors of given sizes, and their table on the device."""
 
-    def __init__(self, client: Any, sizes: list[int], dtype: DType) -> None:
+    def __init__(self, client: Any, sizes: list[int], dtype: DType, row: str) -> None:
         self.client = client
         self.chunks, blocks = parts_of(client, sizes, CHUNK)
         self.table = np.array([(0, n) for n in sizes], np.uint64)
+        self.known: list[int] = []
         self.on_device = room(client, self.table.nbytes)
         self.replayed = Replayed(client)
         self.partial = room(client, 8 * blocks)
-        parts, whole, source = text(dtype)
+        parts, whole, source = text(dtype, row)
         self.first = Launcher(client, source, parts, blocks, 256, (1, 1, 1)) if blocks else None
         count = [struct.pack("<q", blocks)]
         self.second = Launcher(client, source, whole, 1, 1024, (1, 1), count)
 
     def __call__(self, out: int, addresses: list[int]) -> None:
         hold(self.client, self.on_device, self.partial, self.chunks)
-        found = np.array(addresses, np.uint64)
-        if self.replayed or not np.array_equal(found, self.table[:, 0]):
-            self.table[:, 0] = found
+        if self.replayed or addresses != self.known:
+            self.known = addresses
+            self.table[:, 0] = addresses
             send(self.client, self.on_device, self.table)
         if self.first is not None:
             self.first(self.partial.address, self.on_device.address, self.chunks.address)
@@ -58,10 +61,11 @@ def bind(client: Any, plan: Any) -> Callable[..., Any] | None:
     dtype = specs[0].dtype
     if any(s.weak or s.dtype is not dtype or not s.contiguous for s in specs):
         return None
-    if out.dtype is not compute_of(dtype):
+    row = plan.op.name
+    if row == "joint_norm" and out.dtype is not compute_of(dtype):
         return None
     # Made by the first call: a plan may be needed for its specs alone.
-    norm = functools.cache(lambda: _Norm(client, [s.size for s in specs], dtype))
+    norm = functools.cache(lambda: _Norm(client, [s.size for s in specs], dtype, row))
 
     def run(*handles: Any) -> Any:
         result = allocate(client.pool, out)
@@ -71,4 +75,4 @@ def bind(client: Any, plan: Any) -> Callable[..., Any] | None:
     return run
 
 
-KERNELS = {"joint_norm": bind}
+KERNELS = {"joint_norm": bind, "joint_finite": bind}
