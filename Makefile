@@ -3,6 +3,7 @@
 # make test-long run it with every dtype and sample, and the tests that take minutes
 # make kernels compile every CUDA kernel for every architecture, and run them on an emulated GPU
 # make test-gpu run the tests that need a GPU, and record what passed
+# make sanitize run a part of that lane under compute-sanitizer: every access, every race
 # make check   everything a change must pass: lint, types, generated documents, tests
 # make format  rewrite the sources in the house layout
 # make clean   remove the environment and what the tools left behind
@@ -15,8 +16,9 @@ RUN := $(VENV)/bin/python
 JOBS ?= 2
 PYTEST_ARGS ?=
 TRAIN_ARGS ?=
+TOOLS ?=
 
-.PHONY: train test test-long kernels test-gpu check lint types generated format clean
+.PHONY: train test test-long kernels test-gpu sanitize check lint types generated format clean
 .NOTPARALLEL:
 
 train: $(VENV)/examples.stamp
@@ -34,6 +36,10 @@ kernels: $(VENV)/test.stamp
 # On a machine with a GPU, with the Python that has CuPy: writes tests/gpu_record.json.
 test-gpu:
 	RUDA_GPU_RECORD=1 $(PYTHON) -m pytest -q -p no:benchmark --timeout 100 -n 14 -m gpu tests/gpu
+
+# There too; TOOLS picks of memcheck, racecheck and synccheck.
+sanitize:
+	$(PYTHON) -m tests.gpu.sanitize $(TOOLS)
 
 check: lint types generated test
 

@@ -1,10 +1,10 @@
 """``RUDA_ALLOC_CONF``: how a GPU's memory is handed out, as ``key:value`` pairs with commas.
 
 ``backend``: ``pool`` (the default), ``async`` (the driver's own pool, ordered by streams) or
-``direct`` (every block from the driver, for tools that watch it). ``split``: how much larger a free
-block may be than what it serves, 0.25 for a quarter. ``rounding``: size classes per power of two,
-8 unless given. ``gc_threshold``: from this share of the limit on, cached blocks go back before more
-is taken. An unknown key is an error.
+``direct`` (every block from the driver and of the very size asked for, for tools that watch it).
+``split``: how much larger a free block may be than what it serves, 0.25 for a quarter.
+``rounding``: size classes per power of two, 8 unless given. ``gc_threshold``: from this share of
+the limit on, cached blocks go back before more is taken. An unknown key is an error.
 """
 
 from __future__ import annotations
@@ -103,7 +103,8 @@ class DirectPool(Pool):
 
     def take(self, nbytes: int) -> tuple[int, int]:
         """As ``Pool.take``."""
-        size = size_class(nbytes, self.shift)
+        exact = self.ask is None
+        size = max(nbytes, 1) if exact else size_class(nbytes, self.shift)
         address = self._segment(self.arena, size, 0, nbytes)
         self.used += size
         self.peak = max(self.peak, self.used)
