@@ -12,23 +12,38 @@ from typing import Any
 from ruda.autodiff.rules import cotangents
 from ruda.autodiff.shaping import fitted
 from ruda.core.errors import DeviceError, DTypeError, GradientError, ShapeError
-from ruda.core.mode import recording
+from ruda.core.mode import MODE, recording
 from ruda.ops.arith import add
 from ruda.ops.create import ones_like
 from ruda.ops.movement import copy
-from ruda.tensor.node import Leaf, Node, Output, grad_of, set_grad, visiting
+from ruda.tensor.node import Leaf, Node, Output, visiting
 from ruda.tensor.tensor import RudaTensor
 
 
 def backward(root: RudaTensor, gradient: Any, retain_graph: bool, create_graph: bool) -> None:
     """Add d(root)/d(leaf) times ``gradient`` to ``.grad`` of every leaf below ``root``."""
     seed = check_seed(root, gradient, "backward")
+    tracer = MODE.get().tracer
     # The seed may be the user's own tensor: no leaf takes it over.
     given = {id(seed.handle)}
 
-    def arrive(leaf: Any, g: RudaTensor) -> None:
-        if leaf.__class__ is Leaf:
-            _accumulate(leaf, g, given, create_graph)
+    def arrive(leaf: Leaf, g: RudaTensor) -> None:
+        before = leaf.grad if tracer is None else tracer.get_grad(leaf)
+        if create_graph:
+            after = g if before is None else add(before, g)
+        elif before is not None:
+            before.assign(add(before, g))
+            return
+        else:
+            # A gradient is changed in place later on: it must be this leaf's alone, and dense.
+            h = g.handle
+            shared = h.root is not None or id(h) in given or not g.spec.contiguous
+            after = copy(g) if shared or leaf.hooks else g
+            given.add(id(after.handle))
+        if tracer is None:
+            leaf.grad = after
+        else:
+            tracer.set_grad(leaf, after)
 
     walk([(root.node, seed)], arrive, None, retain_graph, create_graph)
 
@@ -75,27 +90,35 @@ def walk(
             g = pending.pop(node, None)
             if g is None or (useful is not None and node not in useful):
                 continue
-            g = _hooked(node, g)
-            if node.__class__ is Leaf or (wanted is not None and node in wanted):
-                arrive(node, g)
+            hooks = getattr(node, "hooks", None)
+            if hooks:
+                g = _hooked(hooks, g)
             if node.__class__ is Leaf:
+                arrive(node, g)
+                continue
+            if wanted is not None and node in wanted:
+                arrive(node, g)
+            if node.__class__ is Output:
+                _gather(node, g, pending)
                 continue
             _spread(node, g, pending, useful, create_graph)
-            if not retain_graph and node.__class__ is Node:
+            if not retain_graph:
                 node.free()
 
 
+def _gather(output: Output, g: RudaTensor, pending: dict[Any, Any]) -> None:
+    """Put the cotangent of one output of several beside those of the others."""
+    slots = pending.get(output.node)
+    if slots is None:
+        slots = pending[output.node] = [None] * len(output.node.plan.out)
+    before = slots[output.index]
+    slots[output.index] = g if before is None else add(before, g)
+
+
 def _spread(
-    node: Any, g: Any, pending: dict[Any, Any], useful: set[Any] | None, create_graph: bool
+    node: Node, g: Any, pending: dict[Any, Any], useful: set[Any] | None, create_graph: bool
 ) -> None:
     """Send the cotangent of ``node`` on to its inputs."""
-    if node.__class__ is Output:
-        slots = pending.get(node.node)
-        if slots is None:
-            slots = pending[node.node] = [None] * len(node.node.plan.out)
-        before = slots[node.index]
-        slots[node.index] = g if before is None else add(before, g)
-        return
     edges = node.edges()
     if useful is None:
         needs = tuple([e is not None for e in edges])
@@ -116,10 +139,7 @@ def _push(pending: dict[Any, Any], node: Any, g: RudaTensor) -> None:
     pending[node] = g if before is None else add(before, g)
 
 
-def _hooked(node: Any, g: Any) -> Any:
-    hooks = getattr(node, "hooks", None)
-    if not hooks:
-        return g
+def _hooked(hooks: Sequence[Callable[[Any], Any]], g: Any) -> Any:
     for hook in list(hooks):
         changed = hook(g)
         g = g if changed is None else changed
@@ -136,19 +156,22 @@ def _topological(roots: Sequence[Any]) -> list[Any]:
     """All nodes below ``roots``, inputs before users; without recursion, for deep graphs."""
     order: list[Any] = []
     entered: set[Any] = set()
-    done: set[Any] = set()
     stack = list(roots)[::-1]
     while stack:
         node = stack.pop()
-        if node in entered:
-            # Back at a node when all that it was made from is done; or at a node done before.
-            if node not in done:
-                done.add(node)
+        if node is None:
+            # All that the node below this mark was made from is done.
+            order.append(stack.pop())
+        elif node not in entered:
+            entered.add(node)
+            edges = _edges(node)
+            if not edges:
                 order.append(node)
-            continue
-        entered.add(node)
-        stack.append(node)
-        stack += [e for e in _edges(node)[::-1] if e is not None and e not in entered]
+                continue
+            stack += (node, None)
+            for edge in reversed(edges):
+                if edge is not None and edge not in entered:
+                    stack.append(edge)
     return order
 
 
@@ -158,19 +181,3 @@ def _leading_to(order: Sequence[Any], wanted: set[Any]) -> set[Any]:
         if node in wanted or any(e in useful for e in _edges(node) if e is not None):
             useful.add(node)
     return useful
-
-
-def _accumulate(leaf: Leaf, g: RudaTensor, given: set[int], create_graph: bool) -> None:
-    """Add ``g`` to the gradient of ``leaf``: in place, unless the sum itself is recorded."""
-    before = grad_of(leaf)
-    if create_graph:
-        after = g if before is None else add(before, g)
-    elif before is not None:
-        before.assign(add(before, g))
-        return
-    else:
-        # A gradient is changed in place later on: it must be this leaf's alone, and dense.
-        shared = g.is_view or leaf.hooks or id(g.handle) in given or not g.is_contiguous()
-        after = copy(g) if shared else g
-        given.add(id(after.handle))
-    set_grad(leaf, after)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ruda.core.errors import GradientError, VersionError
-from ruda.core.mode import MODE, recording, using
+from ruda.core.mode import MODE, Using, recording
 from ruda.ops.movement import reshape
 from ruda.tensor.node import Leaf, Node, Output
 from ruda.tensor.tensor import RudaTensor, wrap
@@ -25,12 +25,17 @@ Getter: TypeAlias = Callable[[Node, Any, tuple[bool, ...], bool], Any]
 
 
 def cotangents(node: Node, g: Any, needs: tuple[bool, ...], create_graph: bool, walk: Walk) -> Any:
-    """One cotangent per input (None where there is none or none is needed)."""
-    op, mode = node.plan.op, MODE.get()
-    if node.plan.precision != mode.precision:
-        # A product that was allowed to be fast going forward is so going back, and no other.
-        with using(mode.but(precision=node.plan.precision)):
-            return cotangents(node, g, needs, create_graph, walk)
+    """One cotangent per input (None where there is none or none is needed); in IEEE but for
+    products that were allowed to be fast going forward.
+    """
+    if node.plan.precision is not None:
+        with Using(MODE.get().but(precision=node.plan.precision)):
+            return _pulled(node, g, needs, create_graph, walk)
+    return _pulled(node, g, needs, create_graph, walk)
+
+
+def _pulled(node: Node, g: Any, needs: tuple[bool, ...], create_graph: bool, walk: Walk) -> Any:
+    op = node.plan.op
     if op.vjp is None:
         return _through_body(node, g, needs, create_graph, walk)
     pulls = op.pulls or _set_pulls(op)
@@ -108,14 +113,15 @@ def _kept_input(node: Node, i: int, create_graph: bool) -> Any:
 def saved_output(node: Node, name: str, create_graph: bool) -> RudaTensor:
     """The saved output called ``name``."""
     handle, version = node.saved_output()
-    spec, origin = node.plan.out, node  # type: Any, Node | Output
+    spec, i = node.plan.out, None
     if node.plan.op.outs:
         i = node.plan.op.outs.index(name)
         handle, version, spec = handle[i], version[i], spec[i]
-        origin = Output(node, i)
     if handle.version != version:
         raise _moved(node, handle, version, "output")
-    return wrap(spec, handle, origin if create_graph else None)
+    if not create_graph:
+        return wrap(spec, handle)
+    return wrap(spec, handle, node if i is None else Output(node, i))
 
 
 def _moved(node: Node, handle: Any, version: Any, what: str) -> VersionError:

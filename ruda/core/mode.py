@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ContextDecorator, contextmanager
+from collections.abc import Callable
+from contextlib import ContextDecorator
 from contextvars import ContextVar, Token
 from typing import TYPE_CHECKING, Any, Self
 
@@ -40,33 +40,46 @@ class Mode:
         self.tracer = tracer
         self.recorder = recorder
         self.precision = precision
-        self.special = any(part is not None for part in (cast, tracer, recorder, precision))
+        self.special = (cast, tracer, recorder, precision).count(None) < 4
 
     def but(self, **changes: Any) -> Mode:
         """This mode with some fields changed."""
-        names = ("grad", "cast", "tracer", "recorder", "precision")
-        return Mode(**({name: getattr(self, name) for name in names} | changes))
+        fields = self.grad, self.cast, self.tracer, self.recorder, self.precision
+        return Mode(**dict(zip(_FIELDS, fields, strict=True)) | changes)
 
 
+_FIELDS = ("grad", "cast", "tracer", "recorder", "precision")
 MODE: ContextVar[Mode] = ContextVar("ruda.mode", default=Mode())
 
 
-@contextmanager
-def using(mode: Mode) -> Iterator[Mode]:
-    """Run the block under ``mode``."""
-    token = MODE.set(mode)
-    try:
-        yield mode
-    finally:
-        MODE.reset(token)
+class Using:
+    """A block that runs under ``mode``; each is entered once."""
+
+    __slots__ = ("mode", "token")
+
+    def __init__(self, mode: Mode) -> None:
+        self.mode = mode
+
+    def __enter__(self) -> Mode:
+        self.token = MODE.set(self.mode)
+        return self.mode
+
+    def __exit__(self, *_: object) -> None:
+        MODE.reset(self.token)
 
 
-def recording(grad: bool, **changes: Any) -> AbstractContextManager[Mode]:
+_PLAIN = (Mode(False), Mode(True))
+
+
+def recording(grad: bool, **changes: Any) -> Using:
     """Run the block with the tape on or off, without autocast, in IEEE: how backward runs vjps.
 
     A trace goes on; ``changes`` set further fields of the mode.
     """
-    return using(Mode(grad, tracer=MODE.get().tracer, **changes))
+    tracer = MODE.get().tracer
+    if tracer is None and not changes:
+        return Using(_PLAIN[grad])
+    return Using(Mode(grad, tracer=tracer, **changes))
 
 
 class ModeSwitch(ContextDecorator):
@@ -89,7 +102,7 @@ class ModeSwitch(ContextDecorator):
 
 def no_grad() -> ModeSwitch:
     """Record nothing on the tape inside the block, or inside the decorated function."""
-    return ModeSwitch(lambda mode: mode.but(grad=False))
+    return ModeSwitch(lambda mode: mode.but(grad=False) if mode.special else _PLAIN[False])
 
 
 def enable_grad() -> ModeSwitch:

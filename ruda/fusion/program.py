@@ -8,7 +8,7 @@ from typing import Any
 
 from ruda.core.devices import client as client_of
 from ruda.core.errors import CaptureError
-from ruda.core.mode import MODE, using
+from ruda.core.mode import MODE, Using
 from ruda.fusion.captured import Captured, Uncapturable
 from ruda.fusion.footing import Footing
 from ruda.fusion.graph import Graph, Value
@@ -186,7 +186,7 @@ def trace(fn: Callable[..., Any], given: Given, args: Any, kwargs: dict[str, Any
         for path, value in given.objects:
             reach.root(path, value)
         inside = _with_scalars(tracer, args, kwargs)
-        with using(MODE.get().but(tracer=tracer)), Watch(enter):
+        with Using(MODE.get().but(tracer=tracer)), Watch(enter):
             results = Results(tracer, fn(*inside[0], **inside[1]))
             results.seal(given)
             tracer.check_history()

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from ruda.core.mode import MODE, using
+from ruda.core.mode import MODE, Using
 from ruda.core.spec import Spec
 from ruda.fusion.graph import Graph, Value
 from ruda.fusion.program import Program, looker
@@ -108,7 +108,7 @@ def compare(program: Program, given: Given, fn: Callable[[], Any]) -> Report:
     settings = [(setattr, leaf, "grad", leaf.grad) for leaf in leaves.values()]
     settings += [generator.advancing(0) for generator, _ in program.draws]
     try:
-        with using(MODE.get().but(tracer=eager)):
+        with Using(MODE.get().but(tracer=eager)):
             outputs = _arrays(fn())
         changed = [_read(program.client, target).copy() for target in targets]
         gradients = eager.gradients() if eager.early is None else eager.early

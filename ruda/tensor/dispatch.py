@@ -148,6 +148,7 @@ class Op:
         self.saves_all = "xs" in named
         self.keeps_out = "out" in named or any(name in named for name in self.outs)
         self.kept_outs = tuple(name in named for name in self.outs)
+        self.holds = bool(self.saves) or self.keeps_out or self.saves_all
         self.differentiable = vjp is not None or self.body is not None
 
     def lookup(

@@ -6,7 +6,7 @@ are wrapped again during backward. Memory is therefore freed by reference count 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ruda.core.errors import GradientError
@@ -78,7 +78,7 @@ class Node:
 
     def saved(self, i: int) -> tuple[Any, Any]:
         """Handle and version of saved input ``i``; raises when backward already freed it."""
-        node = self.alive(f"what {self.plan.op.name} saved")
+        node = self if getattr(self, "freed", False) is False else self.alive()
         if len(self.plan.specs) > 3:
             return node.sx[i], node.vx[i]
         if i == 0:
@@ -87,25 +87,23 @@ class Node:
 
     def saved_output(self) -> tuple[Any, Any]:
         """Handle (or handles) and version of the saved output."""
-        node = self.alive(f"what {self.plan.op.name} saved")
+        node = self if getattr(self, "freed", False) is False else self.alive()
         return node.out, node.vout
 
-    def alive(self, what: str) -> Node:
-        """The node that holds the saved values: this one, or its twin of a second run."""
-        state = getattr(self, "freed", False)
-        if state is False:
-            return self
+    def alive(self) -> Node:
+        """The twin from a second run that has the values which this node had to give up."""
+        state: Any = self.freed
         if state is True:
+            what = f"what {self.plan.op.name} saved was already freed"
             hint = "backward(retain_graph=True) the first time"
-            raise GradientError("backward", f"{what} was already freed", hint=hint)
+            raise GradientError("backward", what, hint=hint)
         return state.twin(self)  # type: ignore[no-any-return]
 
     def free(self, state: Any = True) -> None:
         """Drop the saved values; a second backward raises, or asks ``state`` for a twin."""
-        op = self.plan.op
-        if op.saves or op.keeps_out or op.saves_all:
+        if self.plan.op.holds:
             before: Any = getattr(self, "freed", False)
-            if before not in (False, True):
+            if before is not False and before is not True:
                 before.release(self)
             self.sx = self.sy = self.sz = self.out = None
             self.freed = state
@@ -140,6 +138,18 @@ def gradients(tensors: Sequence[Any]) -> list[Any]:
     if MODE.get().tracer is not None:
         return [t.grad for t in tensors]
     return [t.node.grad if t.node.__class__ is Leaf else None for t in tensors]
+
+
+def drop_gradients(tensors: Iterable[Any]) -> None:
+    """Let the leaves among ``tensors`` have no gradient."""
+    tracer = MODE.get().tracer
+    for t in tensors:
+        leaf = t.node
+        if leaf.__class__ is Leaf:
+            if tracer is None:
+                leaf.grad = None
+            elif tracer.get_grad(leaf) is not None:
+                tracer.set_grad(leaf, None)
 
 
 def set_grad(leaf: Leaf, value: Any) -> None:
