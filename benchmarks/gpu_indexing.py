@@ -51,7 +51,7 @@ def given(torch: Any) -> SimpleNamespace:
 
 def cases(torch: Any, x: SimpleNamespace) -> dict[str, dict[str, Callable[[], Any]]]:
     """What is timed: for each case a call of ruda and one of PyTorch."""
-    import ruda
+    import ruda.nn.functional
     from ruda.tensor.dispatch import OPS
 
     a, b = x.ours, x.theirs
