@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Self
 
 from ruda.core.dtypes import as_dtype
@@ -12,6 +12,7 @@ from ruda.core.mode import no_grad, state_changed
 from ruda.nn.hooks import BackwardTap
 from ruda.ops.conversion import asarray
 from ruda.tensor.marks import is_parameter, mark
+from ruda.tensor.node import drop_gradients, gradients
 from ruda.tensor.tensor import RudaTensor
 
 Hook = Callable[..., Any]
@@ -288,8 +289,7 @@ class Module:
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drop the gradients of all parameters, or fill them with zeros."""
-        for parameter in self.parameters():
-            clear_grad(parameter, set_to_none)
+        clear_grads(self.parameters(), set_to_none)
 
     def apply(self, fn: Callable[[Module], Any]) -> Self:
         """Call ``fn`` on every module below, children first, then on this one."""
@@ -366,12 +366,11 @@ def _converted(value: RudaTensor, dtype: Any, device: Any, done: dict[int, RudaT
     return found
 
 
-def clear_grad(parameter: RudaTensor, set_to_none: bool) -> None:
-    """Drop the gradient of ``parameter``, or fill it with zeros."""
-    grad = parameter.grad
-    if grad is None:
-        return
+def clear_grads(parameters: Iterable[RudaTensor], set_to_none: bool) -> None:
+    """Drop the gradients of ``parameters``, or fill them with zeros."""
     if set_to_none:
-        parameter.grad = None
-    else:
-        grad.assign(0)  # type: ignore[attr-defined]
+        drop_gradients(parameters)
+        return
+    for grad in gradients(list(parameters)):
+        if grad is not None:
+            grad.assign(0)

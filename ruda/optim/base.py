@@ -13,7 +13,7 @@ from typing import Any
 from ruda.core.dtypes import float32, float64, int64
 from ruda.core.errors import ArgumentError, DeviceError, DTypeError, RudaError, ShapeError
 from ruda.core.mode import no_grad, state_changed
-from ruda.nn.module import Module, clear_grad
+from ruda.nn.module import Module, clear_grads
 from ruda.ops.cast import astype
 from ruda.ops.conversion import asarray
 from ruda.ops.create import zeros
@@ -238,8 +238,8 @@ class Optimizer:
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drop the gradients of all parameters, or fill them with zeros."""
-        for p in self._parameters():
-            clear_grad(p, set_to_none)
+        for group in self.param_groups:
+            clear_grads(group["params"], set_to_none)
 
     def sync_masters(self) -> None:
         """Take the float32 copies anew from the parameters, after these were loaded or set."""

@@ -5,10 +5,11 @@ Only the gradients are other tensors then; what a call follows from is compared,
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ruda.tensor.batches import Batch, Overwrite, batch_of
+from ruda.tensor.batches import Batch, Overwrite, batch_of, overwrite_each
+from ruda.tensor.dispatch import OPS
 from ruda.tensor.tensor import RudaTensor
 
 # The gradient among the operands of a row that makes a step.
@@ -18,11 +19,11 @@ _GRADIENT = 1
 class Made:
     """The batch of one group, and what it was made from."""
 
-    __slots__ = ("batch", "masters", "params", "places", "settings")
+    __slots__ = ("batch", "masters", "params", "settings", "there")
 
     def __init__(self, group: Mapping[str, Any], grads: Sequence[Any], batch: Batch) -> None:
         self.params, self.settings = group["params"], _settings(group)
-        self.places = [i for i, grad in enumerate(grads) if grad is not None]
+        self.there = [grad is not None for grad in grads]
         self.batch = batch
         self.masters: Sequence[tuple[RudaTensor, RudaTensor]] = ()
 
@@ -30,19 +31,31 @@ class Made:
         """Whether the calls for ``grads`` would be these, but for the gradients."""
         if self.params is not group["params"]:
             return False
-        if [i for i, grad in enumerate(grads) if grad is not None] != self.places:
+        if [grad is not None for grad in grads] != self.there:
             return False
-        if not self.batch.fits([grads[i] for i in self.places]):
+        if not self.batch.fits(self._given(grads)):
             return False
         settings = _settings(group)
         return len(settings) == len(self.settings) and all(map(_same, settings, self.settings))
 
+    def _given(self, grads: Sequence[Any]) -> Sequence[Any]:
+        return [g for g in grads if g is not None] if False in self.there else grads
+
     def run(self, grads: Sequence[Any], scale: Any, keep: Any) -> bool:
         """Make the steps; half parameters then follow their masters."""
-        self.batch.run([grads[i] for i in self.places], scale, keep)
-        for p, master in self.masters:
-            p.assign(master)  # type: ignore[attr-defined]
+        self.batch.run(self._given(grads), scale, keep)
+        follow(self.masters)
         return True
+
+
+def follow(pairs: Iterable[tuple[RudaTensor, RudaTensor]]) -> None:
+    """Round the second of each pair into the first."""
+    alike: dict[Any, list[tuple[RudaTensor, RudaTensor]]] = {}
+    for pair in pairs:
+        alike.setdefault(pair[0].spec.dtype, []).append(pair)
+    for dtype, some in alike.items():
+        targets, values = ([pair[i] for pair in some] for i in (0, 1))
+        overwrite_each(OPS["astype"], targets, (values,), (dtype,))
 
 
 class Ready:

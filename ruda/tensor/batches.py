@@ -61,9 +61,10 @@ def _in_one(op: Op, targets: Sequence[RudaTensor], operands: Sequence[Any], attr
         return False
     columns: list[Any] = []
     given: list[Any] = []
+    specs = tuple([t.spec for t in targets])
     for value in operands:
         if value is targets:
-            columns.append(tuple([v.spec for v in value]))
+            columns.append(specs)
             given.append(handles)
         elif value.__class__ is list:
             columns.append(tuple([v.spec for v in value]))
@@ -76,7 +77,7 @@ def _in_one(op: Op, targets: Sequence[RudaTensor], operands: Sequence[Any], attr
                 return False
             columns.append(found[0])
             given.append(found[1])
-    run = bind(op, tuple([t.spec for t in targets]), tuple(columns), attrs)
+    run = bind(op, specs, tuple(columns), attrs)
     if run is None:
         return False
     run(handles, given)
@@ -88,30 +89,35 @@ def _in_one(op: Op, targets: Sequence[RudaTensor], operands: Sequence[Any], attr
 class Batch:
     """Calls of one row on one device, off the tape, ready for other tensors at one operand's place.
 
-    All scalars among the operands stay what they were; tensors are looked at again in each run.
+    All else stays what it was: tensors and scalars are those of the calls.
     """
 
-    __slots__ = ("calls", "holes", "place", "run_all", "templates")
+    __slots__ = ("again", "calls", "handles", "holes", "place", "roots", "run_all", "targets")
 
     def __init__(self, calls: Sequence[Overwrite], plans: Sequence[Any], place: int) -> None:
+        # They keep the tensors alive, whose handles never change.
         self.calls = calls
         self.place = place
         self.holes = [plan.specs[place] for plan in plans]
-        self.templates = [
-            [(v, None) if v.__class__ is RudaTensor else (None, v) for v in call.values]
-            for call in calls
+        self.handles = [
+            [v.handle if v.__class__ is RudaTensor else v for v in call.values] for call in calls
         ]
+        for operands in self.handles:
+            operands[place] = None
+        self.targets = [[t.handle for t in call.targets] for call in calls]
+        self.roots = [h.root or h for written in self.targets for h in written]
         self.run_all = _bound(plans)
+        settled = getattr(self.run_all, "settled", None)
+        self.again = None if settled is None else settled(self.handles, self.targets, place)
 
     def fits(self, values: Sequence[RudaTensor]) -> bool:
         """Whether ``values`` have the specs that the plans were made for, and it may run now."""
-        met = zip(values, self.holes, strict=True)
-        return _is_plain() and all(v.spec is spec for v, spec in met)
+        return [v.spec for v in values] == self.holes and _is_plain()
 
     @property
     def scales(self) -> bool:
         """Whether ``run`` takes a scale and a condition."""
-        return getattr(self.run_all, "scales", False)
+        return self.again is not None
 
     def run(
         self,
@@ -124,17 +130,23 @@ class Batch:
         Where the client ``scales``, these are taken times ``scale``, a 0-d float64 tensor, and
         nothing happens where ``keep``, a 0-d bool tensor, is False.
         """
-        place, handles = self.place, []
-        for template, value in zip(self.templates, values, strict=True):
-            operands = [v if t is None else t.handle for t, v in template]
-            operands[place] = value.handle
-            handles.append(operands)
-        targets = [[t.handle for t in call.targets] for call in self.calls]
-        more = (None if t is None else t.handle for t in (scale, keep))
-        self.run_all(handles, targets, *(more if self.scales else ()))
-        for group in targets:
-            for handle in group:
-                (handle.root or handle).version += 1
+        given = [v.handle for v in values]
+        if self.again is not None:
+            self.again(given, *(None if t is None else t.handle for t in (scale, keep)))
+        else:
+            self._run_anew(given)
+        for root in self.roots:
+            root.version += 1
+
+    def _run_anew(self, given: Sequence[Any]) -> None:
+        """The calls as any others; ``given`` is not kept, it may be all of a model's gradients."""
+        try:
+            for operands, handle in zip(self.handles, given, strict=True):
+                operands[self.place] = handle
+            self.run_all(self.handles, self.targets)
+        finally:
+            for operands in self.handles:
+                operands[self.place] = None
 
 
 def batch_of(calls: Sequence[Overwrite], place: int) -> Batch | None:

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ruda.backends.cuda.memory import Borrowed
 from ruda.backends.cuda.order import Order, touch
 from ruda.backends.cuda.prim import each, updates
 from ruda.core.spec import Spec
@@ -55,7 +56,8 @@ class InPlace:
         """The launches of all ``plans``, which are of one row, or None where there are none.
 
         They take a handle of a float64 that gradients are multiplied by, and one of a bool that
-        says whether anything happens at all, or None for either.
+        says whether anything happens at all, or None for either. ``run.settled(handles, targets,
+        place)`` gives the same for good, but for the operands at ``place``, the gradients.
         """
         many = updates.bind_many(self, plans)
         if many is None:
@@ -72,7 +74,25 @@ class InPlace:
             if self.blocking:
                 self.synchronize()
 
-        run.scales = True  # type: ignore[attr-defined]
+        run.settled = functools.partial(self._settled, plans, many)  # type: ignore[attr-defined]
+        return run
+
+    def _settled(
+        self, plans: Sequence[Any], many: Any, handles: Any, targets: Any, place: int
+    ) -> Callable[..., None]:
+        again = many.settled(handles, targets)
+
+        def run(given: Sequence[Any], scale: Any = None, keep: Any = None) -> None:
+            if self.guarded:
+                pairs = zip(handles, given, strict=True)
+                whole = [[*ops[:place], h, *ops[place + 1 :]] for ops, h in pairs]
+                self._mark(plans, whole, targets)
+                touch(self.order, [h for h in (scale, keep) if h is not None], ())
+            addresses = (0 if h is None else h.address for h in (scale, keep))
+            again([h.address for h in given], *addresses)
+            if self.blocking:
+                self.synchronize()
+
         return run
 
     @functools.lru_cache(maxsize=256)  # noqa: B019  (a client lives as long as the process)
@@ -90,8 +110,9 @@ class InPlace:
         shared = [c.__class__ is not tuple and not c.weak for c in columns]
 
         def run(written: Sequence[Any], operands: Sequence[Any]) -> None:
-            for target in written:
-                self.check_writable(target)
+            if Borrowed in {(h.root or h).block.__class__ for h in written}:
+                for target in written:
+                    self.check_writable(target)
             if self.guarded:
                 read = [h for h, one in zip(operands, shared, strict=True) if one]
                 for column, moves in zip(operands, moving, strict=True):

@@ -126,7 +126,9 @@ def _run(
     def run(targets: Sequence[Any], operands: Sequence[Any]) -> None:
         columns = [c for c, moves in zip(operands, moving, strict=True) if moves]
         shared = [c for c, moves in zip(operands, moving, strict=True) if not moves]
-        places = [[h.address for h in c] for c in (targets, *columns)]
+        own = [h.address for h in targets]
+        rest = [own if c is targets else [h.address for h in c] for c in columns]
+        places = [own, *rest]
         if len(parts) == 1:
             parts[0][0](places, shared)
             return

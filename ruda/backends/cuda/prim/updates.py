@@ -144,10 +144,12 @@ class Many:
         update = self.made.update
         self.chunks, blocks = parts_of(client, self.sizes, CHUNK)
         self.table = np.zeros((len(plans), update.words), np.uint64)
-        self.grads = np.zeros(len(plans), np.uint64)
-        self.on_device = [room(client, array.nbytes) for array in (self.table, self.grads)]
+        self.grads: list[int] = []
+        self.on_device = [room(client, size) for size in (self.table.nbytes, 8 * len(plans))]
         self.replayed = Replayed(client)
         self.known: list[Any] = [None] * len(plans)
+        # Whether the table on the device is an older one.
+        self.changed = True
         text, name = source(update), update.name
         self.launch = None
         if blocks:
@@ -157,28 +159,29 @@ class Many:
             groups, fixed = -(-len(plans) // THREADS), [struct.pack("<Q", len(plans))]
             self.count = Launcher(client, text, f"{name}_count", groups, THREADS, (1, 1), fixed)
 
-    def __call__(
-        self, handles: Sequence[Any], targets: Sequence[Any], scale: int, keep: int
-    ) -> None:
-        """Queue the steps; what has not changed since the last run stays on the device.
-
-        ``scale`` and ``keep`` are addresses of a double and a bool, or 0.
-        """
+    def settle(self, handles: Sequence[Any], targets: Sequence[Any]) -> None:
+        """Take down where everything but the gradients lies, and the scalars."""
         known = self.known
-        replayed = changed = bool(self.replayed)
         for i, operands in enumerate(handles):
             # Handles are what they were as long as they are the same objects, but for the gradient.
             now = (*operands[:1], *operands[2:], *targets[i])
             if known[i] != now:
-                known[i], changed = now, True
+                known[i], self.changed = now, True
                 self.table[i] = self.made.words(operands, targets[i], self.sizes[i])
-        grads = np.array([operands[1].address for operands in handles], np.uint64)
+
+    def step(self, grads: list[int], scale: int, keep: int) -> None:
+        """Queue the steps; what has not changed since the last run stays on the device.
+
+        ``grads`` are addresses, ``scale`` and ``keep`` those of a double and a bool, or 0.
+        """
+        replayed = bool(self.replayed)
         hold(self.client, *self.on_device, self.chunks)
-        if changed:
+        if replayed or self.changed:
+            self.changed = False
             send(self.client, self.on_device[0], self.table)
-        if replayed or not np.array_equal(grads, self.grads):
+        if replayed or grads != self.grads:
             self.grads = grads
-            send(self.client, self.on_device[1], grads)
+            send(self.client, self.on_device[1], np.array(grads, np.uint64))
         table, where = (held.address for held in self.on_device)
         if self.launch is not None:
             self.launch(table, where, self.chunks.address, scale, keep)
@@ -186,7 +189,35 @@ class Many:
             self.count(table, keep)
 
 
-def bind_many(client: Any, plans: Sequence[Any]) -> Callable[..., None] | None:
+class Steps:
+    """The launches for tensors of several classes, each with the places of its tensors."""
+
+    def __init__(self, groups: Sequence[tuple[Many, list[int]]]) -> None:
+        self.groups = groups
+
+    def __call__(
+        self, handles: Sequence[Any], targets: Sequence[Any], scale: int = 0, keep: int = 0
+    ) -> None:
+        """Queue the steps with these operands."""
+        self.settled(handles, targets)([h[1].address for h in handles], scale, keep)
+
+    def settled(
+        self, handles: Sequence[Any], targets: Sequence[Any]
+    ) -> Callable[[list[int], int, int], None]:
+        """The steps with these operands and any gradients, given by their addresses."""
+        for many, places in self.groups:
+            many.settle([handles[i] for i in places], [targets[i] for i in places])
+        if len(self.groups) == 1:
+            return self.groups[0][0].step
+
+        def step(grads: list[int], scale: int, keep: int) -> None:
+            for many, places in self.groups:
+                many.step([grads[i] for i in places], scale, keep)
+
+        return step
+
+
+def bind_many(client: Any, plans: Sequence[Any]) -> Steps | None:
     """The steps of all plans, one launch for each class; None where some tensor is not dense."""
     if plans[0].op.name not in KERNELS or not all(map(supported, plans)):
         return None
@@ -195,16 +226,7 @@ def bind_many(client: Any, plans: Sequence[Any]) -> Callable[..., None] | None:
     classes: dict[Update, list[int]] = {}
     for i, plan in enumerate(plans):
         classes.setdefault(Class(plan).update, []).append(i)
-    groups = [(Many(client, [plans[i] for i in places]), places) for places in classes.values()]
-
-    def run(handles: Sequence[Any], targets: Sequence[Any], scale: int = 0, keep: int = 0) -> None:
-        if len(groups) == 1:
-            groups[0][0](handles, targets, scale, keep)
-            return
-        for many, places in groups:
-            many([handles[i] for i in places], [targets[i] for i in places], scale, keep)
-
-    return run
+    return Steps([(Many(client, [plans[i] for i in at]), at) for at in classes.values()])
 
 
 _ROWS = "sgd momentum adamw adan lion rmsprop adagrad adadelta amsgrad nadam radam"
