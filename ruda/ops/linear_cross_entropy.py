@@ -11,34 +11,37 @@ from typing import Any
 
 import numpy as np
 
-from ruda.core.dtypes import FLOAT, INTEGER, compute_of
+from ruda.core.dtypes import FLOAT, INTEGER, DType, bfloat16, compute_of, int64
 from ruda.core.errors import DTypeError, ShapeError
 from ruda.core.shapes import index
 from ruda.core.spec import Spec, is_absent
 from ruda.ops.arith import add, multiply, subtract
 from ruda.ops.cast import astype
-from ruda.ops.counting import mean_counted
+from ruda.ops.class_gradient import class_gradient
+from ruda.ops.counting import counts, mean_counted
+from ruda.ops.create import zeros
 from ruda.ops.cross_entropy import check_classes, check_reduction
-from ruda.ops.explog import exp
 from ruda.ops.getitem import getitem
 from ruda.ops.join import concat
 from ruda.ops.matmul import matmul
-from ruda.ops.movement import expand_dims, matrix_transpose, reshape
+from ruda.ops.movement import matrix_transpose, reshape
 from ruda.ops.reduce import sum
 from ruda.ops.reference import rows as reference
 from ruda.ops.rowwise import check_beside, rounded, statistics_dtype, wide
 from ruda.ops.rules import Specs
 from ruda.ops.scalars import real_number
+from ruda.ops.select import where
 from ruda.ops.table import FALLBACK, TABLE, fused
 from ruda.tensor.given import given_tensors
 from ruda.tensor.tensor import RudaTensor
 
-ELEMENTS = 1 << 22
+# On a processor a block should stay in its caches; a device wants products of some size.
+ELEMENTS, DEVICE_ELEMENTS = 1 << 22, 1 << 26
 _NAME = "linear_cross_entropy"
 
 
-def _blocks(rows: int, classes: int) -> Iterator[slice]:
-    size = max(1, ELEMENTS // max(1, classes))
+def _blocks(rows: int, classes: int, elements: int | None = None) -> Iterator[slice]:
+    size = max(1, (elements or ELEMENTS) // max(1, classes))
     return (slice(i, min(i + size, rows)) for i in range(0, max(rows, 1), size))
 
 
@@ -130,6 +133,14 @@ def _backward(
     return dhidden, dweight, dbias
 
 
+def _product_dtype(hidden: RudaTensor) -> DType:
+    """What the gradient in the logits is rounded to, for products with it.
+
+    bfloat16 reaches as far down as float32 does; most of them would be nothing in float16.
+    """
+    return hidden.dtype if hidden.dtype is bfloat16 else compute_of(hidden.dtype)
+
+
 def _logits(hidden: RudaTensor, weight: RudaTensor, bias: RudaTensor | None) -> RudaTensor:
     kind = compute_of(hidden.dtype)
     x = matmul(hidden, matrix_transpose(weight), out_dtype=None if kind is hidden.dtype else kind)
@@ -160,26 +171,31 @@ def _backward_row(
     lse: RudaTensor,
     *attrs: Any,
 ) -> Any:
-    """Gradients in hidden states, weight and bias; that of an absent bias has length 0."""
-    x, w, parts = wide(hidden), wide(weight), []
-    dweight: Any = None
-    dbias: Any = None
-    gradient = TABLE["cross_entropy_backward"].call
-    for block in _blocks(len(hidden), len(weight)):
-        logits, level = _logits(getitem(hidden, block), weight, bias), getitem(lse, block)
-        share = multiply(level, 0) if dy is None else getitem(dy, block)
-        dx = gradient(share, logits, getitem(target, block), level, None, 1, *attrs)
-        if dlse is not None:
-            p = exp(subtract(logits, expand_dims(level, 1)))
-            dx = add(dx, multiply(p, expand_dims(getitem(dlse, block), 1)))
-        parts.append(matmul(dx, w))
-        own = matmul(matrix_transpose(dx), getitem(x, block))
-        dweight = own if dweight is None else add(dweight, own)
-        dbias = sum(dx, axis=0) if dbias is None else add(dbias, sum(dx, axis=0))
-    like = hidden if bias is None else bias
-    dbias = getitem(dbias, slice(0, 0)) if bias is None else dbias
-    outs = (concat(parts), hidden), (dweight, weight), (dbias, like)
-    return tuple(astype(out, own.dtype, copy=False) for out, own in outs)
+    """Gradients in hidden states, weight and bias; that of an absent bias has length 0.
+
+    A block of classes at a time: its part of the weight's gradient is then complete.
+    """
+    ignore, smoothing, z_loss = attrs
+    valid, lse = counts(target, ignore), wide(lse)
+    dy = multiply(lse, 0) if dy is None else where(valid, wide(dy), 0)
+    slope = add(dy, multiply(multiply(dy, lse), 2 * z_loss)) if z_loss else dy
+    slope = slope if dlse is None else add(slope, wide(dlse))
+    share, flat = multiply(dy, 1 - smoothing), multiply(dy, smoothing / len(weight))
+    kind = _product_dtype(hidden)
+    x, own_class, parts = astype(hidden, kind, copy=False), astype(target, int64), []
+    dhidden: Any = None
+    for block in _blocks(len(weight), len(hidden), DEVICE_ELEMENTS):
+        w = getitem(weight, block)
+        logits = _logits(hidden, w, None if bias is None else getitem(bias, block))
+        place = subtract(own_class, block.start)
+        dx = class_gradient(logits, place, lse, slope, share, flat, kind)
+        own = matmul(dx, astype(w, kind, copy=False), out_dtype=lse.dtype)
+        dhidden = own if dhidden is None else add(dhidden, own)
+        dbias = None if bias is None else astype(sum(dx, axis=0, dtype=lse.dtype), bias.dtype)
+        parts.append((astype(matmul(matrix_transpose(dx), x), weight.dtype, copy=False), dbias))
+    dweights, dbiases = zip(*parts, strict=True)
+    last = zeros(0, dtype=hidden.dtype, device=hidden.device) if bias is None else concat(dbiases)
+    return astype(dhidden, hidden.dtype, copy=False), concat(dweights), last
 
 
 def _vjp(
@@ -218,7 +234,7 @@ def _row(hidden: RudaTensor, weight: RudaTensor, target: RudaTensor, bias: Any, 
     row = TABLE["cross_entropy"].call
     parts = [
         row(_logits(getitem(hidden, b), weight, bias), getitem(target, b), None, 1, *attrs)
-        for b in _blocks(len(hidden), len(weight))
+        for b in _blocks(len(hidden), len(weight), DEVICE_ELEMENTS)
     ]
     return tuple(concat(out) for out in zip(*parts, strict=True))
 

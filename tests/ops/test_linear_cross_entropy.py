@@ -51,6 +51,7 @@ def test_it_is_the_two_apart(
     options: dict[str, Any], elements: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "ELEMENTS", elements)
+    monkeypatch.setattr(module, "DEVICE_ELEMENTS", elements)
     mine = step(together, "float64", options)
     for got, expected in zip(mine, step(apart, "float64", options), strict=True):
         assert_close(got, expected)
@@ -64,7 +65,7 @@ def test_half_types_see_logits_in_float32() -> None:
 
 
 def test_blocks_keep_the_second_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "ELEMENTS", 14)
+    monkeypatch.setattr(module, "DEVICE_ELEMENTS", 14)
     target = ruda.asarray(TARGET)
     hidden, weight, bias = (x.detach() for x in inputs())
     hessians = [

@@ -14,6 +14,7 @@ from ruda.backends.cuda.dnn import attention, conv
 from ruda.backends.cuda.fft import rows as fft
 from ruda.backends.cuda.prim import (
     categorical,
+    class_gradient,
     compact,
     create,
     cross_entropy,
@@ -50,6 +51,7 @@ Bind: TypeAlias = Callable[[Any, Any], Callable[..., Any] | None]
 MODULES = (
     attention,
     categorical,
+    class_gradient,
     compact,
     conv,
     create,

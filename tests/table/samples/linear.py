@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import ruda
+from ruda.core.dtypes import float32, float64
 from ruda.core.errors import ArgumentError, DTypeError, IndexRangeError, ShapeError
 from ruda.ops.linear import linear
 from ruda.ops.linear_cross_entropy import linear_cross_entropy
@@ -12,6 +13,7 @@ from ruda.ops.table import TABLE
 from tests.table.sample import Bad, Composed, Sample
 
 LABELS = np.array([1, -100, 3])
+PLACES = np.array([1, -2, 4])
 SMOOTHED, PLAIN = (-100, 0.1, 0.01), (-100, 0.0, 0.0)
 
 SAMPLES = {
@@ -36,6 +38,12 @@ SAMPLES = {
         Sample(((3,), (3,), (3, 2), (4, 2), LABELS, (4,), (3,)), SMOOTHED),
         Sample(((3,), None, (3, 2), (4, 2), LABELS, None, (3,)), PLAIN),
         Sample((None, (3,), (3, 2), (4, 2), LABELS, None, (3,)), PLAIN),
+    ],
+    "class_gradient": [
+        Sample(((3, 4), PLACES, *[(3,)] * 4), (float32,), (float32,)),
+        Sample(((3, 4), PLACES, *[(3,)] * 4), (float64,), (float64,)),
+        Sample(((0, 4), PLACES[:0], *[(0,)] * 4), (float32,), (float32,)),
+        Sample(((3, 0), PLACES, *[(3,)] * 4), (float32,), (float32,)),
     ],
 }
 
