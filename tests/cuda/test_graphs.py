@@ -10,7 +10,9 @@ import pytest
 
 import ruda
 from ruda import cuda, nn, optim
+from ruda.backends.cuda.blas import lt
 from ruda.core.errors import ArgumentError, CaptureError, GradientError, ShapeError
+from tests.cuda.libraries.cublaslt import CublasLt
 
 
 def values(n: int = 8) -> Any:
@@ -304,6 +306,26 @@ def test_a_graph_keeps_its_memory_where_no_pool_does(
     gc.collect()
     deferred.synchronize()
     assert len(deferred.driver._memory) < len(held)
+
+
+def test_products_of_a_graph_have_scratch_memory_of_its_pool(
+    deferred: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two graphs of one stream may run beside each other in two."""
+    fake = CublasLt()
+    made = lt.Library(deferred, fake)
+    monkeypatch.setattr(lt, "library", lambda client: made)
+    x = on(np.ones((64, 64), "f"))
+    kept = [x @ x]
+    graphs = [cuda.Graph(), cuda.Graph()]
+    for g in graphs:
+        with cuda.graph(g):
+            kept.append((x @ x) @ x)
+    eager, *captured = [call.rest[0] for call in fake.calls]
+    assert eager in made.workspaces.values()
+    assert captured[0] == captured[1] != captured[2] == captured[3]
+    for g, room in zip(graphs, captured[::2], strict=True):
+        assert any(a <= room < a + n for a, (n, _) in g._captured.arena.segments.items())
 
 
 def test_a_joint_norm_reads_its_own_tensors_in_a_graph_and_outside(deferred: Any) -> None:

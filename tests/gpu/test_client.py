@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import gc
+import struct
 
 import numpy as np
 import pytest
 
 import ruda
+from ruda.backends.cuda.launch import Launcher
+from ruda.core.devices import client
 from ruda.core.errors import DeviceError
 from ruda.testing import assert_close
 
@@ -91,6 +94,26 @@ def test_memory_returns_to_where_it_was(device: str) -> None:
         assert pool.used == before
     finally:
         gc.enable()
+
+
+def test_an_older_plan_keeps_its_shared_memory(device: str) -> None:
+    """One kernel, first with more dynamic shared memory than later."""
+    text = """#include "ruda/ptx.cuh"
+extern "C" __global__ void last_of(float* out, int n) {
+    DYNAMIC_SHARED(float, room);
+    room[n - 1] = n;
+    *out = room[n - 1];
+}
+"""
+    out = ruda.zeros(1, device=device)
+    sizes = (30_000, 20_000)
+    launchers = [
+        Launcher(client(device), text, "last_of", 1, 1, (1,), [struct.pack("<i", n)], 4 * n)
+        for n in sizes
+    ]
+    for n, launch in zip(sizes, launchers, strict=True):
+        launch(out.handle.address)
+        assert out.item() == n
 
 
 def test_devices_do_not_mix(device: str) -> None:

@@ -70,6 +70,31 @@ def test_a_captured_step_in_a_side_stream(device: str) -> None:
         assert y[7].item() == (i + 1) * 2
 
 
+def test_graphs_with_products_run_beside_each_other(device: str) -> None:
+    """Deep products of small results add partial sums in scratch memory: each graph in its own."""
+    rng = np.random.default_rng(0)
+    pairs = [
+        [
+            ruda.asarray(rng.standard_normal(s), dtype="float32", device=device)
+            for s in ((96, 16384), (16384, 96))
+        ]
+        for _ in range(2)
+    ]
+    wanted = [(x @ y).numpy() for x, y in pairs]
+    graphs, outs = [cuda.Graph(), cuda.Graph()], []
+    for g, (x, y) in zip(graphs, pairs, strict=True):
+        with cuda.graph(g):
+            outs.append([x @ y for _ in range(20)])
+    streams = [cuda.Stream(), cuda.Stream()]
+    for _ in range(20):
+        for g, stream in zip(graphs, streams, strict=True):
+            with cuda.stream(stream):
+                g.replay()
+    for found, want in zip(outs, wanted, strict=True):
+        for out in found:
+            np.testing.assert_array_equal(out.numpy(), want)
+
+
 def test_fork_and_join(device: str) -> None:
     a, b = cuda.Stream(), cuda.Stream()
     x = ruda.ones(1 << 16, device=device)

@@ -18,6 +18,7 @@ from ruda.core.devices import Device, known_clients
 from ruda.core.errors import DeviceError
 
 _MAJOR, _MINOR, _MULTIPROCESSORS, _SHARED = 75, 76, 16, 97
+_MOST_SHARED = 8
 _TO_DEVICE, _TO_HOST, _ON_DEVICE = 1, 2, 3
 _NO_MEMORY, _NOT_READY = 2, 600
 
@@ -45,6 +46,8 @@ class Driver:
         self.multiprocessors = self._fact(_MULTIPROCESSORS)
         self.shared_memory = self._fact(_SHARED)
         self._modules: dict[tuple[str, str], Any] = {}
+        # The most dynamic shared memory that each kernel was asked for, beyond what all may have.
+        self._most_shared: dict[int, int] = {}
 
     def _fact(self, number: int) -> int:
         return int(runtime.deviceGetAttribute(number, self.index))
@@ -59,9 +62,12 @@ class Driver:
             self.activate()
             module = driver.moduleLoadData(cache.cubin(source, name, self.arch))
             found = self._modules[name, source] = (module, driver.moduleGetFunction(module, name))
-        if shared > 48 << 10:
-            driver.funcSetAttribute(found[1], 8, shared)
-        return int(found[1])
+        function = int(found[1])
+        # A launch of an older plan may want more than the newest one.
+        if shared > self._most_shared.get(function, 48 << 10):
+            driver.funcSetAttribute(function, _MOST_SHARED, shared)
+            self._most_shared[function] = shared
+        return function
 
     def allocate(self, nbytes: int) -> int:
         """Fresh memory of the device; raises ``OutOfDeviceMemory`` when there is none left."""

@@ -3,6 +3,9 @@
 cuBLASLt counts columns first, so a row-major product is the product of the operands swapped. All
 descriptors are made with the plan; a call stores nothing but the addresses. Which algorithm runs
 depends on how the addresses are aligned: one is looked up for each alignment that occurs.
+
+Scratch memory belongs to a stream, whose work runs in order. A graph may run in any stream, beside
+another one that was captured in the same: what it holds has scratch memory of its own pool.
 """
 
 from __future__ import annotations
@@ -16,7 +19,10 @@ import numpy as np
 
 from ruda.backends.cuda.blas import tune
 from ruda.backends.cuda.blas.layout import Call, Geometry, Side
+from ruda.backends.cuda.memory import allocate
+from ruda.core.dtypes import uint8
 from ruda.core.errors import StrategyError
+from ruda.core.spec import spec_of
 
 # cudaDataType_t.
 KINDS = {
@@ -63,6 +69,7 @@ class Library:
         self.handle = module.create()
         self.version = int(module.get_version())
         self.workspaces: dict[int, int] = {}
+        self.room = spec_of(client, (_WORKSPACE,), uint8)
 
     def workspace(self, stream: int) -> int:
         """The address of the scratch memory of ``stream``, which stays its own."""
@@ -181,6 +188,7 @@ class _Product:
         self.bias, self.adds = bias, adds
         self._matmul, self._handle = library.module.matmul, library.handle
         self._now, self._rooms = library.client.now, library.workspaces
+        self._order = library.client.order
         self.stock = [self._descriptors()]
         self.algorithms: dict[int, int] = {}
         self._kept: list[Any] = []
@@ -203,7 +211,12 @@ class _Product:
         if algorithm is None:
             algorithm = self.algorithms[joint] = self._choose(at, joint, (x, y, out))
         stream = self._now.stream
-        room = self._rooms.get(stream) or self.library.workspace(stream)
+        if self._order.capture is None:
+            room = self._rooms.get(stream) or self.library.workspace(stream)
+        else:
+            # Back in the graph's pool once the call is queued: what follows is behind it.
+            held = allocate(self.library.client.pool, self.library.room)
+            room = held.address
         self._matmul(
             self._handle, at.operation, at.one, y, at.y, x, at.x, at.beta, out, at.out,
             out, at.out, algorithm, room, _WORKSPACE, stream,
