@@ -11,11 +11,18 @@ from ruda.core.spec import Spec
 class Step(NamedTuple):
     """One operator of a region: its plan, and where its operands come from.
 
-    A source is the place of an input of the region, or of an earlier step counted on from those.
+    A source is the place of an input of the region or, counted on from those, of the result of an
+    earlier step; a step with several results has a place for each.
     """
 
     plan: Any
     sources: tuple[int, ...]
+
+    @property
+    def outs(self) -> tuple[Spec, ...]:
+        """The specs of its results."""
+        out = self.plan.out
+        return out if out.__class__ is tuple else (out,)
 
 
 class Row(NamedTuple):
@@ -26,7 +33,7 @@ class Row(NamedTuple):
 
 
 class Region:
-    """What takes the place of a plan: ``specs`` in, ``out`` for the steps listed in ``kept``.
+    """What takes the place of a plan: ``specs`` in, ``out`` for the results listed in ``kept``.
 
     Scalars at the places in ``paged`` are read from memory, as double or int64.
     """
@@ -44,7 +51,8 @@ class Region:
         self.steps = tuple(steps)
         self.specs = specs
         self.kept = kept
-        self.out = tuple(self.steps[k].plan.out for k in kept)
+        outs = [spec for step in self.steps for spec in step.outs]
+        self.out = tuple(outs[k] for k in kept)
         self.op = Row("+".join(step.plan.op.name for step in self.steps))
         self.attrs: tuple[Any, ...] = ()
         self.shares = False

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import ruda
-import ruda.nn.functional as F
 from ruda import nn, optim
 from tests.fusion.dry import dry, graph_of, names
 

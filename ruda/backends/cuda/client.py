@@ -18,7 +18,7 @@ from ruda.backends.cuda.memory import Handle, ViewHandle, allocate
 from ruda.backends.cuda.order import Order, touch
 from ruda.backends.cuda.pinned import Staging
 from ruda.backends.cuda.prim import map as maps
-from ruda.backends.cuda.prim import region
+from ruda.backends.cuda.prim import region, row_region
 from ruda.backends.cuda.redzone import RedZones
 from ruda.backends.cuda.settings import pool_of
 from ruda.backends.cuda.steps import Steps
@@ -123,7 +123,15 @@ class CudaClient(Traffic, Exchange, Steps, InPlace):
 
     def bind_region(self, whole: Any) -> Callable[..., tuple[Any, ...]]:
         """The function that runs a region of a compiled step."""
-        return region.bind(self, whole)
+        return (row_region if row_region.has_rows(whole) else region).bind(self, whole)
+
+    def rows_of(self, plan: Any) -> Any:
+        """What a compiled step may join to ``plan``, a kernel over rows; None for all others."""
+        return row_region.facts(plan)
+
+    def joins_rows(self, plan: Any, step: Any) -> bool:
+        """Whether the kernel of ``plan`` can do ``step`` to elements as well."""
+        return row_region.takes(plan, step)
 
     def _by_kind(self, plan: Any, op: Any) -> Callable[..., Any]:
         if op.kind in _ELEMENTWISE and op.expr is not None and not self._lacks(plan):

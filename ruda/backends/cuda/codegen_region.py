@@ -11,24 +11,10 @@ import hashlib
 from dataclasses import dataclass
 
 from ruda.backends.cuda.codegen import HEADER, THREADS, Operand
+from ruda.backends.cuda.codegen_steps import Step, functions
 from ruda.backends.cuda.codegen_templates import WALK
 from ruda.backends.cuda.types import code_of, computed, stored
 from ruda.core.dtypes import DType
-
-
-@dataclass(frozen=True)
-class Step:
-    """One expression: the names in it, where each comes from, and what it is computed in.
-
-    A source is the place of an input, or of an earlier step counted on from the inputs.
-    """
-
-    op: str
-    expr: str
-    names: tuple[str, ...]
-    sources: tuple[int, ...]
-    computed: tuple[DType, ...]
-    out: DType
 
 
 @dataclass(frozen=True)
@@ -63,47 +49,18 @@ def vector(region: Region) -> int:
 def source(region: Region) -> str:
     """The CUDA C of the program with this kernel alone."""
     return HEADER + "\n".join(
-        [*_functions(region), _flat(region) if region.rank == 0 else _strided(region)]
-    )
-
-
-def _functions(region: Region) -> list[str]:
-    """A device function for each different expression, named after its first step."""
-    out, known = [], set()
-    for k, step in enumerate(region.steps):
-        first = _first(region, k)
-        if first in known:
-            continue
-        known.add(first)
-        pairs = zip(step.computed, step.names, strict=True)
-        arguments = ", ".join(f"{computed(dtype)} {name}" for dtype, name in pairs)
-        kind = computed(step.computed[0]) if step.computed else computed(step.out)
-        out += [
-            f"__device__ __forceinline__ {stored(step.out)} step{first}({arguments}) {{",
-            f"    typedef {kind} T;",
-            f"    return to<{stored(step.out)}>({step.expr});",
-            "}",
-        ]
-    return out
-
-
-def _first(region: Region, k: int) -> int:
-    """The first step with the expression and dtypes of step ``k``."""
-    step = region.steps[k]
-    same = (step.expr, step.names, step.computed, step.out)
-    return next(
-        i for i, s in enumerate(region.steps) if (s.expr, s.names, s.computed, s.out) == same
+        [functions(region.steps)[0], _flat(region) if region.rank == 0 else _strided(region)]
     )
 
 
 def _body(region: Region, place: str, indent: str) -> list[str]:
     """The steps in order; ``place`` says where an element of an input in memory is read from."""
-    lines = []
+    lines, same = [], functions(region.steps)[1]
     for k, step in enumerate(region.steps):
         arguments = []
         for source_, dtype in zip(step.sources, step.computed, strict=True):
             arguments.append(_argument(region, source_, computed(dtype), place))
-        call = f"step{_first(region, k)}({', '.join(arguments)})"
+        call = f"step{same[k]}({', '.join(arguments)})"
         lines.append(f"{indent}const {stored(step.out)} t{k} = {call};")
     return lines
 

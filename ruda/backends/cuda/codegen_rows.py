@@ -40,6 +40,7 @@ class Program:
     ``each`` is done to the packs as soon as they are read, in every pass; ``before`` once a row.
     ``sums`` are added up over rows, element by element, by ``gather`` in the last pass.
     ``row_outs`` are written once a row, from variables of their names; ``scalars`` are attributes.
+    ``functions`` stand in front of the kernel.
     """
 
     name: str
@@ -50,11 +51,14 @@ class Program:
     gather: str = ""
     row_outs: tuple[str, ...] = ()
     scalars: tuple[str, ...] = ()
+    functions: str = ""
 
 
 @dataclass(frozen=True)
 class Input:
     """An operand: ``role`` is "rows" (the elements), "column" (along the row), "row" or "one".
+
+    One of the role "value" is a double that is passed by value.
 
     ``form`` is how a pack is read: "dense" or "same" (one element for all); "each" without packs.
     """
@@ -124,7 +128,7 @@ typedef {compute} T;
 static const int LANES = {lanes}, PER = {per}, VEC = {vec}, GROUPS = {groups}, HALF = {half};
 struct Geometry {{ i64 rows, n, osize[{outer}], isize[{inner}]{fields}; }};
 __device__ __forceinline__ T exp_of(T v) {{ return {exp}(v); }}
-
+{functions}
 // Rows of n elements through strides, {groups} a block; {threads} threads, {mode}.
 extern "C" __global__ void __launch_bounds__({bounds})
 {name}({parameters}, const Geometry at) {{
@@ -142,12 +146,13 @@ def source(kernel: Rows) -> str:
     body = _columns(kernel) if kernel.mode == "columns" else _rows(kernel)
     k = max((len(p.folds) for p in kernel.program.passes), default=1) or 1
     shared = kernel.lanes > 32 and kernel.mode != "columns"
-    named = (i.name for i in kernel.inputs if i.role != "one")
+    named = (i.name for i in kernel.inputs if i.role not in ("one", "value"))
     strides = (*named, *(o.name for o in kernel.outs))
     fields = "".join(f", {s}_outer[{kernel.outer}], {s}_inner[{kernel.inner}]" for s in strides)
     fields += "".join(f"; double {s}" for s in kernel.program.scalars)
     constants = [f"    const T {s} = T(at.{s});" for s in kernel.program.scalars]
     constants += [f"    const T {i.name} = to<T>(*{i.name}_data);" for i in kernel.of("one")]
+    constants += [f"    const T {i.name} = T({i.name}_data);" for i in kernel.of("value")]
     half = any(i.dtype.is_half for i in kernel.of("rows"))
     return _KERNEL.format(
         compute=computed(kernel.compute),
@@ -168,6 +173,7 @@ def source(kernel: Rows) -> str:
         half=32 * k,
         shared="__shared__ T scratch[2 * HALF]" if shared else "T* const scratch = nullptr",
         constants="\n".join(constants),
+        functions=kernel.program.functions,
         body=body,
     )
 
@@ -186,7 +192,9 @@ def _parameters(kernel: Rows) -> list[str]:
         out += [f"{row}* __restrict__ {name}_data" for name in kernel.program.row_outs]
     if kernel.program.sums and kernel.mode in ("held", "columns"):
         out.append("T* __restrict__ partial")
-    out += [f"const {stored(i.dtype)}* __restrict__ {i.name}_data" for i in kernel.inputs]
+    for i in kernel.inputs:
+        how = "const double" if i.role == "value" else f"const {stored(i.dtype)}* __restrict__"
+        out.append(f"{how} {i.name}_data")
     return out
 
 
@@ -314,12 +322,14 @@ def _pack(kernel: Rows, each: Pass, gathers: bool) -> list[str]:
     lines = []
     used = {*each.reads, *(("+",) if gathers else ())}
     for i in kernel.inputs:
-        if i.role == "rows" and (i.name in used or gathers or _named(kernel.program.each, i.name)):
+        wanted = i.name in used or _named(kernel.program.each, i.name)
+        if i.role == "rows" and (wanted or gathers):
             lines.append(f"{pad}T {i.name}[VEC]; widened({i.name}, {i.name}_raw[p]);")
-        elif i.role == "column" and i.name in used:
+        elif i.role == "column" and wanted:
             lines.append(f"{pad}T {i.name}[VEC]; widened({i.name}, {_fetch(kernel, i)});")
     lines.append(_indented(kernel.program.each, 16))
-    lines += [f"{pad}T {name}[VEC];" for name in each.writes]
+    known = kernel.program.each + each.pack
+    lines += [f"{pad}T {n}[VEC];" for n in each.writes if f"T {n}[VEC];" not in known]
     lines.append(_indented(each.pack, 16))
     if gathers:
         gather = kernel.program.gather

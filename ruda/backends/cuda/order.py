@@ -188,6 +188,7 @@ class Order:
             return out
 
         call.by_body = getattr(run, "by_body", False)  # type: ignore[attr-defined]
+        call.parts = getattr(run, "parts", None)  # type: ignore[attr-defined]
         return call
 
     def close_epoch(self, stream: StreamState) -> None:

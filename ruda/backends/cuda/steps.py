@@ -120,7 +120,12 @@ class Region(NamedTuple):
     @property
     def out(self) -> tuple[Spec, ...]:
         """The specs of the results."""
-        return tuple(self.steps[k].plan.out for k in self.kept)
+        outs = [spec for step in self.steps for spec in _several(step.plan.out)]
+        return tuple(outs[k] for k in self.kept)
+
+
+def _several(out: Any) -> tuple[Spec, ...]:
+    return out if out.__class__ is tuple else (out,)
 
 
 class Steps:
@@ -131,6 +136,7 @@ class Steps:
     now: Any
     driver: Any
     order: Any
+    bind_region: Callable[[Any], Callable[..., tuple[Any, ...]]]
 
     def page(self, count: int) -> Page:
         """Room for ``count`` Python scalars."""
@@ -179,7 +185,7 @@ class Steps:
         """``plan`` with the scalars at ``places`` in a page; None where no kernel can do that."""
         if plan.op.kind == "region":
             whole = Region(plan.steps, plan.specs, plan.kept, places)
-            return region.bind(self, whole)
+            return self.bind_region(whole)
         if self._draws(plan, places):
             return plan.run  # type: ignore[no-any-return]
         if not region.fuses(plan):

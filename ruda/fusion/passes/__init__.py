@@ -8,6 +8,7 @@ from typing import Any
 from ruda.fusion.graph import Graph, Value
 from ruda.fusion.passes.duplicates import merge_duplicates
 from ruda.fusion.passes.groups import fuse_elementwise
+from ruda.fusion.passes.rows import fuse_rows
 
 
 def improve(graph: Graph, wanted: Iterable[Value], client: Any) -> None:
@@ -15,4 +16,5 @@ def improve(graph: Graph, wanted: Iterable[Value], client: Any) -> None:
     kept = set(wanted)
     merge_duplicates(graph, kept)
     graph.prune(kept)
+    fuse_rows(graph, kept, client)
     fuse_elementwise(graph, kept, client)

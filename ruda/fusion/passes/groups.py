@@ -10,7 +10,7 @@ from collections.abc import Set
 from typing import Any
 
 from ruda.fusion.graph import Graph, Instruction, Value
-from ruda.fusion.region import Region, Step
+from ruda.fusion.passes.regions import region_of
 
 # A kernel has 4 KiB for its parameters, and few registers; a region stays well below.
 _MOST_STEPS, _MOST_OPERANDS = 48, 24
@@ -122,44 +122,11 @@ def _fused(
     """One instruction for all members of ``group``."""
     inside = set(map(id, group.members))
     shown = {value.memory for value in wanted}
-    inputs: list[Value] = []
-    places: dict[Any, int] = {}
-    made = {m.outputs[0]: k for k, m in enumerate(group.members)}
-    for member in group.members:
-        for value in member.inputs:
-            # A Python scalar is passed as what the step computes in: one place for each use.
-            if value not in made and (value.spec is None or value not in places):
-                places[value if value.spec is not None else (id(member), id(value))] = len(inputs)
-                inputs.append(value)
-    specs = _specs(group, inputs, made)
-    steps = []
-    for member in group.members:
-        sources = tuple(
-            len(inputs) + made[v] if v in made else places.get(v, places.get((id(member), id(v))))
-            for v in member.inputs
-        )
-        steps.append(Step(member.plan, sources))  # type: ignore[arg-type]
-    kept = tuple(
-        k
-        for k, m in enumerate(group.members)
-        if m.outputs[0] in shown or any(id(u) not in inside for u in users.get(m.outputs[0], ()))
-    )
-    region = Region(steps, specs, kept)
-    region.run = client.bind_region(region)
-    outputs = [group.members[k].outputs[0] for k in kept]
-    instruction = Instruction(region.op.name, region.run, inputs, outputs)
-    instruction.plan = region
-    instruction.line = group.members[-1].line
-    return instruction
 
+    def kept(value: Value) -> bool:
+        return value in shown or any(id(user) not in inside for user in users.get(value, ()))
 
-def _specs(group: _Group, inputs: list[Value], made: dict[Value, int]) -> tuple[Any, ...]:
-    """The specs of the inputs; a Python scalar's is the one it has in its user's plan."""
-    found: dict[int, Any] = {}
-    for member in group.members:
-        for value, spec in zip(member.inputs, member.plan.specs, strict=True):
-            found.setdefault(id(value), spec)
-    return tuple(found[id(value)] for value in inputs)
+    return region_of(group.members, kept, client)
 
 
 def _in_order(fused: list[tuple[_Group, Instruction | None]]) -> list[Instruction]:

@@ -11,9 +11,9 @@ from ruda.backends.cuda.prim import channels
 from ruda.backends.cuda.prim.rows import (
     Kernel,
     Side,
-    Summing,
     Work,
     bind,
+    bind_sums,
     column_of,
     given,
     row_of,
@@ -127,23 +127,8 @@ def _backward(client: Any, plan: Any) -> Callable[..., Any] | None:
     inputs = tuple(_side(arg, specs[i], shape, axis) for arg, i in places.items())
     outs, wide = (rows_of("dx", out[0], shape),), out[1].dtype
     work = Work(client, shape, (axis,), inputs, outs, wide, wide)
-    if not supported(work):
-        return None
     program = _backward_program(plan.op.name, "weight" in places)
-    kernel = Summing(work, program, program) if work.rows else None
-    order = tuple(places.values())
-
-    def run(*handles: Any) -> Any:
-        found = [allocate(client.pool, spec) for spec in out]
-        addresses = [h.address for h in found]
-        if kernel is None:
-            for handle, spec in zip(found, out, strict=True):
-                client.fill_zero(handle.address, spec.nbytes)
-        else:
-            kernel(addresses[:1], addresses[1:], [handles[i].address for i in order])
-        return tuple(found)
-
-    return run
+    return bind_sums(plan, work, program, tuple(places.values()))
 
 
 def _side(arg: str, spec: Any, shape: Any, axis: int) -> Side:

@@ -8,6 +8,7 @@ from typing import Any
 
 from ruda.backends.cuda import codegen_region as codegen
 from ruda.backends.cuda.codegen import THREADS, Operand
+from ruda.backends.cuda.codegen_steps import Step
 from ruda.backends.cuda.geometry import Layout, layout_of, needs_wide, packed
 from ruda.backends.cuda.launch import Launcher, raw_bits
 from ruda.backends.cuda.memory import allocate
@@ -64,23 +65,29 @@ def _address(handle: Any) -> tuple[int, ...]:
 
 def _kernel(region: Any, layout: Layout, wide: bool) -> codegen.Region:
     """The class of kernel: each weak input belongs to one step, whose dtype it is passed in."""
-    computed_of = dict[int, Any]()
-    steps = []
-    for plan, sources in region.steps:
-        op = plan.op
-        wanted = (None,) if op.kind in ("cast", "copy") else op.dtype_of_operands(plan)
-        pairs = zip(plan.specs, wanted, strict=True)
-        kinds = tuple(compute_of(dtype or spec.dtype) for spec, dtype in pairs)
-        names = ("x",) if op.kind in ("cast", "copy") else op.args
-        expr = "x" if op.kind in ("cast", "copy") else op.expr
-        steps.append(codegen.Step(op.name, expr, names, sources, kinds, plan.out.dtype))
-        computed_of.update(zip(sources, kinds, strict=True))
+    steps = tuple(step_of(plan, sources) for plan, sources in region.steps)
+    computed_of = {
+        source: kind
+        for step in steps
+        for source, kind in zip(step.sources, step.computed, strict=True)
+    }
     inputs = tuple(
         _operand(i, spec, form, computed_of[i], i in region.paged)
         for i, (spec, form) in enumerate(zip(region.specs, layout.forms, strict=True))
     )
     rank = 0 if layout.is_flat else len(layout.sizes)
-    return codegen.Region(inputs, tuple(steps), region.kept, rank, wide)
+    return codegen.Region(inputs, steps, region.kept, rank, wide)
+
+
+def step_of(plan: Any, sources: tuple[int, ...]) -> Step:
+    """The expression of an operator, and what its operands are computed in."""
+    op = plan.op
+    moves = op.kind in ("cast", "copy")
+    wanted = (None,) if moves else op.dtype_of_operands(plan)
+    pairs = zip(plan.specs, wanted, strict=True)
+    kinds = tuple(compute_of(dtype or spec.dtype) for spec, dtype in pairs)
+    expr, names = ("x", ("x",)) if moves else (op.expr, op.args)
+    return Step(op.name, expr, names, sources, kinds, plan.out.dtype)
 
 
 def _operand(i: int, spec: Spec, form: str, wanted: DType, paged: bool) -> Operand:

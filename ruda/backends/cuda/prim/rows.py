@@ -96,7 +96,7 @@ class _Layout(NamedTuple):
 
 
 def _layout(work: Work) -> _Layout:
-    sides = [s for s in (*work.inputs, *work.outs) if s.role != "one"]
+    sides = [s for s in (*work.inputs, *work.outs) if s.role not in ("one", "value")]
     kept = [i for i in range(len(work.shape)) if i not in work.axes]
     outer, outer_steps = _joined(work.shape, kept, sides)
     inner, inner_steps = _joined(work.shape, sorted(work.axes), sides)
@@ -119,7 +119,7 @@ def _vector(work: Work, layout: _Layout) -> int:
 
 
 def _fits(side: Side, layout: _Layout, vec: int) -> bool:
-    if side.role in ("row", "one"):
+    if side.role in ("row", "one", "value"):
         return layout.inner[-1] % vec == 0
     outer, inner = layout.steps[side.name]
     if inner[-1] == 0:
@@ -154,7 +154,8 @@ def _held(work: Work, program: Program, vec: int) -> _Shape | None:
     widest = 1024 // _size(work)
     if program.sums:
         widest = 512
-        most = max(1, (16 // vec if vec > 1 else 4) // _size(work) ** 2)
+        most = (16 // vec if vec > 1 else 4) * 2 // max(count, 2)
+        most = max(1, most // _size(work) ** 2)
     lanes = min(32, _power(packs))
     if packs > lanes * most:
         lanes = max(64, _power(-(-packs // most)))
@@ -216,7 +217,7 @@ class Kernel:
         work, layout = self.work, self.layout
 
         def form(side: Side) -> str:
-            if vec == 1 or side.role in ("row", "one"):
+            if vec == 1 or side.role in ("row", "one", "value"):
                 return "each"
             return "dense" if layout.steps[side.name][1][-1] else "same"
 
@@ -259,6 +260,20 @@ class Kernel:
         return self.vec if joint & 15 == 0 else 1
 
 
+class Parts(NamedTuple):
+    """A row kernel before it is bound: its programs for rows that are kept and that are read again.
+
+    ``places`` are those of its inputs among the operands of the plan. With ``sums`` the program
+    adds up over rows as well, and is the same for both.
+    """
+
+    work: Work
+    held: Program | None
+    stream: Program
+    places: tuple[int, ...]
+    sums: bool = False
+
+
 def supported(work: Work) -> bool:
     """Whether rows can be counted as the kernels count them."""
     return 0 < work.length <= _LONGEST and work.compute.is_floating
@@ -270,20 +285,64 @@ def bind(
     """The function from handles to outputs; operands ``places`` of the plan are the inputs."""
     if not supported(work):
         return None
-    client, several = work.client, isinstance(plan.out, tuple)
-    specs = plan.out if several else (plan.out,)
-    kernel = Kernel(work, held, stream) if work.rows else None
+    parts = Parts(work, held, stream, tuple(places))
+    return _declared(plan, parts, launches(parts, plan.out))
 
-    def run(*handles: Any) -> Any:
-        outs = [allocate(client.pool, spec) for spec in specs]
-        if kernel is not None:
-            given = [handles[i].address for i in places]
-            written = [out.address for out in outs]
-            launcher, _, _ = kernel.made(kernel.pick((*given, *written[: len(work.outs)])))
-            launcher(*written, *given)
-        return tuple(outs) if several else outs[0]
+
+def bind_sums(
+    plan: Any, work: Work, program: Program, places: Sequence[int]
+) -> Callable[..., Any] | None:
+    """As ``bind``, of a program that also adds up over rows; its sums are the last outputs."""
+    if not supported(work):
+        return None
+    parts = Parts(work, program, program, tuple(places), sums=True)
+    return _declared(plan, parts, launches(parts, plan.out))
+
+
+def _declared(plan: Any, parts: Parts, run: Callable[..., Any]) -> Callable[..., Any]:
+    """``run`` from all operands of the plan; it says what it is made of."""
+    places, several = parts.places, isinstance(plan.out, tuple)
+
+    def bound(*handles: Any) -> Any:
+        outs = run([handles[i].address for i in places])
+        return outs if several else outs[0]
+
+    bound.parts = parts  # type: ignore[attr-defined]
+    return bound
+
+
+def launches(parts: Parts, out: Any) -> Callable[[Sequence[int]], tuple[Any, ...]]:
+    """The function from addresses of the inputs, in their order, to the outputs."""
+    work, client = parts.work, parts.work.client
+    specs = out if isinstance(out, tuple) else (out,)
+    count = len(work.outs)
+    if not work.rows:
+        return lambda _: tuple(_zeros(client, spec) for spec in specs)
+    if parts.sums:
+        summing = Summing(work, parts.stream, parts.stream)
+    else:
+        kernel = Kernel(work, parts.held, parts.stream)
+    values = [i for i, side in enumerate(work.inputs) if side.role == "value"]
+
+    def run(given: Sequence[int]) -> tuple[Any, ...]:
+        outs = tuple([allocate(client.pool, spec) for spec in specs])
+        written = [handle.address for handle in outs]
+        if parts.sums:
+            summing(written[:count], written[count:], given)
+            return outs
+        read = [a for i, a in enumerate(given) if i not in values] if values else given
+        launcher, _, _ = kernel.made(kernel.pick((*read, *written[:count])))
+        launcher(*written, *given)
+        return outs
 
     return run
+
+
+def _zeros(client: Any, spec: Spec) -> Any:
+    """Sums over no rows."""
+    out = allocate(client.pool, spec)
+    client.fill_zero(out.address, spec.nbytes)
+    return out
 
 
 def fold(client: Any, out: DType, compute: DType, parts: int, n: int, count: int) -> Launcher:
@@ -304,7 +363,9 @@ class Summing:
 
     def __call__(self, out: Sequence[int], sums: Sequence[int], given: Sequence[int]) -> None:
         """Queue all launches, for addresses of outputs, sums and operands."""
-        vec = self.rows.pick((*given, *out))
+        sides = self.work.inputs
+        read = [a for a, side in zip(given, sides, strict=True) if side.role != "value"]
+        vec = self.rows.pick((*read, *out))
         found = self.made.get(vec)
         if found is None:
             found = self.made[vec] = self._make(vec)

@@ -1,0 +1,55 @@
+"""Elementwise steps as device functions, for kernels that do several of them to one element."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ruda.backends.cuda.types import computed, stored
+from ruda.core.dtypes import DType
+
+
+@dataclass(frozen=True)
+class Step:
+    """One expression: the names in it, where each comes from, and what it is computed in.
+
+    A source is the place of an input, or of an earlier step counted on from the inputs.
+    """
+
+    op: str
+    expr: str
+    names: tuple[str, ...]
+    sources: tuple[int, ...]
+    computed: tuple[DType, ...]
+    out: DType
+
+
+def functions(steps: Sequence[Step]) -> tuple[str, list[int]]:
+    """A function for each different expression, and for each step the number of its function."""
+    first: dict[tuple[object, ...], int] = {}
+    lines: list[str] = []
+    same = []
+    for k, step in enumerate(steps):
+        key = (step.expr, step.names, step.computed, step.out)
+        if key not in first:
+            first[key] = k
+            lines += _function(step, k)
+        same.append(first[key])
+    return "\n".join(lines), same
+
+
+def _function(step: Step, k: int) -> list[str]:
+    pairs = zip(step.computed, step.names, strict=True)
+    arguments = ", ".join(f"{computed(dtype)} {name}" for dtype, name in pairs)
+    kind = computed(step.computed[0]) if step.computed else computed(step.out)
+    return [
+        f"__device__ __forceinline__ {stored(step.out)} step{k}({arguments}) {{",
+        f"    typedef {kind} T;",
+        f"    return to<{stored(step.out)}>({step.expr});",
+        "}",
+    ]
+
+
+def argument(value: str, dtype: DType) -> str:
+    """``value`` as a step takes it."""
+    return f"to<{computed(dtype)}>({value})"

@@ -1,0 +1,271 @@
+"""Row kernels with what stands before and behind them: elementwise steps on the elements of rows.
+
+A norm, a softmax or a loss takes operands that are computed while they are read, and goes on with
+its results before they are written. Each step rounds to the dtype that its own result would have
+had in memory, so the whole gives what its operators give one by one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from ruda.backends.cuda.codegen_rows import Pass, Program
+from ruda.backends.cuda.codegen_steps import Step, argument, functions
+from ruda.backends.cuda.launch import raw_bits
+from ruda.backends.cuda.prim.region import fuses, step_of
+from ruda.backends.cuda.prim.rows import Parts, Side, launches, rows_of
+from ruda.backends.cuda.types import computed, stored
+from ruda.core.dtypes import DType, float64, int64
+from ruda.core.shapes import Shape
+
+# Operands whose elements a program fetches by itself as well: they may be of another dtype only.
+_FETCHED = ("logits",)
+
+
+class Facts(NamedTuple):
+    """Of a row operator: the shape of its rows, and which operands and results have their shape.
+
+    ``casts`` are operands that may come from a cast and from nothing else.
+    """
+
+    shape: Shape
+    reads: tuple[int, ...]
+    casts: tuple[int, ...]
+    writes: tuple[int, ...]
+
+
+def facts(plan: Any) -> Facts | None:
+    """What can be joined to ``plan``; None for what is no row kernel."""
+    parts = getattr(plan.run, "parts", None)
+    if parts is None or not parts.work.rows:
+        return None
+    work = parts.work
+    pairs = zip(parts.places, work.inputs, strict=True)
+    sides = [(i, side.name) for i, side in pairs if side.role == "rows"]
+    reads = tuple(i for i, name in sides if plan.specs[i].shape == work.shape)
+    casts = tuple(i for i, name in sides if name in _FETCHED)
+    rest = tuple(i for i in reads if i not in casts)
+    return Facts(work.shape, rest, casts, tuple(range(len(work.outs))))
+
+
+def takes(plan: Any, step: Any) -> bool:
+    """Whether the kernel of ``plan`` can do ``step``: its arithmetic holds all values exactly."""
+    if not fuses(step):
+        return False
+    compute = plan.run.parts.work.compute
+    kinds = [s.dtype for s in step.specs if not s.weak]
+    kinds += step_of(step, ()).computed
+    return all(_is_exact(dtype, compute) for dtype in (*kinds, step.out.dtype))
+
+
+def _is_exact(dtype: DType, compute: DType) -> bool:
+    if dtype.name == "bool":
+        return True
+    return dtype.is_floating and dtype.itemsize <= compute.itemsize
+
+
+class _Whole:
+    """The kernel of one region: its sides, its programs, and what of it leaves the region."""
+
+    def __init__(self, region: Any) -> None:
+        self.region = region
+        self.core = next(k for k, s in enumerate(region.steps) if _is_core(s.plan))
+        self.plan = region.steps[self.core].plan
+        self.parts: Parts = self.plan.run.parts
+        self.count = len(region.specs)
+        starts, at = [], self.count
+        for step in region.steps:
+            starts.append(at)
+            at += 1 if step.plan.out.__class__ is not tuple else len(step.plan.out)
+        self.starts = starts
+        self.first = starts[self.core]
+        self.rows = len(self.parts.work.outs)
+        self.results = 1 if self.plan.out.__class__ is not tuple else len(self.plan.out)
+        self.step_at = {at: k for k, at in enumerate(starts) if k != self.core}
+        self.sides: list[Side] = []
+        self.places: list[int] = []
+        self.names: dict[int, str] = {}
+        self.before = self._before()
+        self._name_inputs()
+
+    def _before(self) -> set[int]:
+        """The steps that operands of the row operator come from."""
+        found: set[int] = set()
+        waiting = list(self.region.steps[self.core].sources)
+        while waiting:
+            k = self.step_at.get(waiting.pop())
+            if k is not None and k not in found:
+                found.add(k)
+                waiting += self.region.steps[k].sources
+        return found
+
+    def _name_inputs(self) -> None:
+        """The operands of the row operator that lie in memory, then those of the steps."""
+        work, sources = self.parts.work, self.region.steps[self.core].sources
+        for side, place in zip(work.inputs, self.parts.places, strict=True):
+            source = sources[place]
+            if source < self.count:
+                self.sides.append(side)
+                self.places.append(source)
+            elif side.name in _FETCHED:
+                # A cast alone, which reading does anyway.
+                k = self.step_at[source]
+                self.before.discard(k)
+                (place,) = self.region.steps[k].sources
+                self.sides.append(rows_of(side.name, self.region.specs[place], work.shape))
+                self.places.append(place)
+        used = {v for k in self.elementwise() for v in self.region.steps[k].sources}
+        for place in sorted(v for v in used if v < self.count):
+            self.names[place] = f"p{place}"
+            self.sides.append(self._side(place))
+            self.places.append(place)
+
+    def elementwise(self) -> list[int]:
+        """The steps but for the row operator and casts that reading does."""
+        skipped = set()
+        sources = self.region.steps[self.core].sources
+        for side, place in zip(self.parts.work.inputs, self.parts.places, strict=True):
+            if side.name in _FETCHED and sources[place] >= self.count:
+                skipped.add(self.step_at[sources[place]])
+        return [k for k in range(len(self.region.steps)) if k != self.core and k not in skipped]
+
+    def _side(self, place: int) -> Side:
+        spec, name, shape = self.region.specs[place], self.names[place], self.parts.work.shape
+        if place in self.region.paged:
+            return Side(name, int64 if spec.dtype.is_integer else float64, "one", (0,) * len(shape))
+        if spec.weak:
+            return Side(name, float64, "value", (0,) * len(shape))
+        side = rows_of(name, spec, shape)
+        axes = self.parts.work.axes
+        if not any(side.strides):
+            return side._replace(role="one")
+        if not any(side.strides[i] for i in axes):
+            return side._replace(role="row")
+        along = all(i in axes for i, s in enumerate(side.strides) if s)
+        return side._replace(role="column") if along and not self.parts.sums else side
+
+    def value(self, source: int) -> str:
+        """The elements of an input or of a result, as a variable of the kernel."""
+        if source in self.names:
+            k = "[k]" if self._side(source).role in ("rows", "column") else ""
+            return self.names[source] + k
+        if source in self.step_at:
+            return f"s{self.step_at[source]}[k]"
+        return f"{self.parts.work.outs[source - self.first].name}[k]"
+
+    def steps(self, chosen: Sequence[int]) -> str:
+        """The text of the steps ``chosen``, in their order."""
+        lines = []
+        for k in chosen:
+            step = self.made[k]
+            pairs = zip(step.sources, step.computed, strict=True)
+            arguments = ", ".join(argument(self.value(s), dtype) for s, dtype in pairs)
+            lines.append(f"T s{k}[VEC]; EACH s{k}[k] = to<T>(step{self.same[k]}({arguments}));")
+        return "\n".join(lines)
+
+    def parts_of_all(self) -> Parts:
+        """Programs and sides of the whole."""
+        chosen = self.elementwise()
+        made = [step_of(self.region.steps[k].plan, self.region.steps[k].sources) for k in chosen]
+        self.made: dict[int, Step] = dict(zip(chosen, made, strict=True))
+        text, same = functions(made)
+        self.same = {k: same[j] for j, k in enumerate(chosen)}
+        work = self.parts.work
+        outs = tuple(self._out(v) for v in self.kept_rows())
+        names = tuple(side.name for side in outs)
+        stream = self._program(self.parts.stream, names, text)
+        held = self.parts.held
+        if held is not None:
+            held = self._program(held, names, text)
+        work = work._replace(inputs=tuple(self.sides), outs=outs)
+        return Parts(work, held, stream, tuple(self.places), self.parts.sums)
+
+    def kept_rows(self) -> list[int]:
+        """The results of the rows' shape that leave the region."""
+        kept = (self.count + k for k in self.region.kept)
+        others = range(self.first + self.rows, self.first + self.results)
+        return [v for v in kept if v not in others]
+
+    def _out(self, value: int) -> Side:
+        k = self.step_at.get(value)
+        if k is None:
+            return self.parts.work.outs[value - self.first]
+        return rows_of(f"s{k}", self.region.steps[k].plan.out, self.parts.work.shape)
+
+    def _program(self, program: Program, writes: tuple[str, ...], text: str) -> Program:
+        sources = self.region.steps[self.core].sources
+        before = self.steps([k for k in self.made if k in self.before])
+        lines = [before] if before else []
+        for side, place in zip(self.parts.work.inputs, self.parts.places, strict=True):
+            k = self.step_at.get(sources[place])
+            if k is not None and side.name not in _FETCHED:
+                lines.append(f"T {side.name}[VEC]; EACH {side.name}[k] = s{k}[k];")
+        each = "\n".join([*lines, *([program.each] if program.each else [])])
+        last = program.passes[-1]
+        behind = [k for k in self.made if k not in self.before]
+        pack = [f"T {name}[VEC];" for name in last.writes if name not in writes]
+        pack += [last.pack, *self._rounded(last.writes if behind else ()), self.steps(behind)]
+        reads = (*last.reads, *(s.name for s in self.sides if s.name in self.names.values()))
+        # Declared by its own text, what a step makes is written without being declared again.
+        end = Pass(reads, "\n".join(p for p in pack if p), last.folds, last.then, writes)
+        named = f"{program.name}{each}{end}{text}"
+        digest = hashlib.sha256(named.encode()).hexdigest()[:10]
+        return replace(
+            program,
+            name=f"{program.name}_{digest}",
+            passes=(*program.passes[:-1], end),
+            each=each,
+            functions=text,
+        )
+
+    def _rounded(self, names: Sequence[str]) -> list[str]:
+        """What the steps behind read is what would have been written."""
+        outs = {side.name: side.dtype for side in self.parts.work.outs}
+        own = self.parts.work.compute
+        return [
+            f"EACH {name}[k] = to<T>(to<{stored(outs[name])}>({name}[k]));"
+            for name in names
+            if stored(outs[name]) != computed(own)
+        ]
+
+
+def _is_core(plan: Any) -> bool:
+    return getattr(plan.run, "parts", None) is not None
+
+
+def has_rows(region: Any) -> bool:
+    """Whether a region is one of rows."""
+    return any(_is_core(step.plan) for step in region.steps)
+
+
+def bind(client: Any, region: Any) -> Callable[..., tuple[Any, ...]]:
+    """The function from the handles of a region's inputs to those of its results."""
+    whole = _Whole(region)
+    parts = whole.parts_of_all()
+    rows = whole.kept_rows()
+    plan = whole.plan
+    own = plan.out if plan.out.__class__ is tuple else (plan.out,)
+    specs = {whole.count + k: spec for k, spec in zip(region.kept, region.out, strict=True)}
+    out = (*(specs[v] for v in rows), *own[whole.rows :])
+    run = launches(parts, out)
+    order = {v: j for j, v in enumerate(rows)}
+    order |= {whole.first + whole.rows + j: len(rows) + j for j in range(len(out) - len(rows))}
+    chosen = [order[whole.count + k] for k in region.kept]
+    reads = [_bits if side.role == "value" else _address for side in parts.work.inputs]
+
+    def launch(*handles: Any) -> tuple[Any, ...]:
+        made = run([read(handles[i]) for read, i in zip(reads, parts.places, strict=True)])
+        return tuple([made[j] for j in chosen])
+
+    return launch
+
+
+def _address(handle: Any) -> int:
+    return handle.address  # type: ignore[no-any-return]
+
+
+def _bits(value: Any) -> int:
+    return raw_bits(float64)(float(value))[0]

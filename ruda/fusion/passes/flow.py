@@ -1,0 +1,122 @@
+"""A graph as parts that may become one: who waits for whom, and whether two parts can be joined.
+
+Each part has a bit of a number, and as bits the parts that have to run before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ruda.fusion.graph import Graph, Instruction, Value
+
+
+class Part:
+    """Instructions that run as one, in the order of the graph."""
+
+    __slots__ = ("before", "bit", "made", "members")
+
+    def __init__(self, number: int, instruction: Instruction) -> None:
+        self.bit = 1 << number
+        self.before = 0
+        # With their places in the order of the graph.
+        self.members: list[tuple[float, Instruction]] = [(number, instruction)]
+        # What takes the place of the members, if they are more than one.
+        self.made: Instruction | None = None
+
+    def instructions(self) -> list[Instruction]:
+        """The members in their order."""
+        return [instruction for _, instruction in sorted(self.members, key=lambda m: m[0])]
+
+
+class Flow:
+    """The parts of ``graph``, one for each instruction at first."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.parts: list[Part] = []
+        self.home: dict[Value, Part] = {}
+        self.users: dict[Value, list[Instruction]] = {}
+        self._part_of: dict[int, Part] = {}
+        for number, instruction in enumerate(graph.instructions):
+            part = Part(number, instruction)
+            for source in self._makers(instruction.inputs):
+                part.before |= source.before | source.bit
+            self.parts.append(part)
+            self._part_of[id(instruction)] = part
+            self.home.update((value, part) for value in instruction.outputs)
+            for value in instruction.inputs:
+                self.users.setdefault(value, []).append(instruction)
+
+    def part(self, instruction: Instruction) -> Part:
+        """The part that ``instruction`` is a member of."""
+        return self._part_of[id(instruction)]
+
+    def _makers(self, values: Iterable[Value]) -> list[Part]:
+        """The parts that ``values`` come from; a view shows memory that somebody wrote as well."""
+        wanted = {v for value in values for v in (value, value.memory)}
+        found = {self.home[v].bit: self.home[v] for v in wanted if v in self.home}
+        return list(found.values())
+
+    def sources(self, part: Part) -> list[Part]:
+        """The parts that ``part`` reads from."""
+        inputs = (v for _, instruction in part.members for v in instruction.inputs)
+        return [p for p in self._makers(inputs) if p is not part]
+
+    def joinable(self, one: Part, other: Part) -> bool:
+        """Whether no third part has to run after one of the two and before the other."""
+        return not any(
+            s.before & a.bit
+            for a, b in ((one, other), (other, one))
+            for s in self.sources(b)
+            if s is not a
+        )
+
+    def join(self, one: Part, other: Part) -> None:
+        """Let the members of ``other`` be of ``one``."""
+        one.members += other.members
+        self.parts.remove(other)
+        self._part_of.update((id(i), one) for _, i in other.members)
+        self.home.update((value, one) for _, i in other.members for value in i.outputs)
+        gone = one.bit | other.bit
+        one.before = (one.before | other.before) & ~gone
+        for part in self.parts:
+            if part is not one and part.before & gone:
+                part.before = part.before & ~other.bit | one.bit | one.before
+
+    def adopt(self, part: Part, number: float, instruction: Instruction) -> None:
+        """Make a new instruction, whose operands ``part`` waits for already, a member of it."""
+        part.members.append((number, instruction))
+        self._part_of[id(instruction)] = part
+        self.home.update((value, part) for value in instruction.outputs)
+        for value in instruction.inputs:
+            self.users.setdefault(value, []).append(instruction)
+
+    def redirect(self, user: Instruction, place: int, value: Value) -> None:
+        """Let ``user`` read ``value`` at ``place`` of its operands."""
+        old = user.inputs[place]
+        user.inputs = (*user.inputs[:place], value, *user.inputs[place + 1 :])
+        if old not in user.inputs:
+            self.users[old].remove(user)
+        self.users.setdefault(value, []).append(user)
+
+    def outside_users(self, part: Part, value: Value) -> bool:
+        """Whether anybody but ``part`` reads ``value``."""
+        return any(self.part(user) is not part for user in self.users.get(value, ()))
+
+    def settle(self) -> None:
+        """Give the graph its instructions again: parts in order, joined ones as what they became.
+
+        Each stands behind those it waits for, else as its first member stood.
+        """
+        out: list[Instruction] = []
+        done, waiting = 0, sorted(self.parts, key=lambda p: min(n for n, _ in p.members))
+        while waiting:
+            rest = []
+            for part in waiting:
+                if part.before & ~done:
+                    rest.append(part)
+                    continue
+                done |= part.bit
+                out += part.instructions() if part.made is None else [part.made]
+            waiting = rest
+        self.graph.instructions = out
