@@ -42,6 +42,8 @@ _NAME = "linear_cross_entropy"
 
 def _blocks(rows: int, classes: int, elements: int | None = None) -> Iterator[slice]:
     size = max(1, (elements or ELEMENTS) // max(1, classes))
+    # Whole tiles of a product.
+    size -= size % 256 if size > 256 else 0
     return (slice(i, min(i + size, rows)) for i in range(0, max(rows, 1), size))
 
 
