@@ -109,11 +109,15 @@ def weak_spec(client: Client, kind: str) -> Spec:
 
 
 _ABSENT = "absent"
+_absent: dict[Client, Spec] = {}
 
 
 def absent_spec(client: Client) -> Spec:
     """The spec of an optional operand that is not given: weak, with None for its handle."""
-    return spec_of(client, (), dtypes.bool_, scheme=_ABSENT, weak=True)
+    spec = _absent.get(client)
+    if spec is None:
+        spec = _absent[client] = spec_of(client, (), dtypes.bool_, scheme=_ABSENT, weak=True)
+    return spec
 
 
 def is_absent(spec: Spec) -> bool:

@@ -27,7 +27,8 @@ _SCALARS = {float: "float", int: "int", bool: "bool"}
 def entry(op: Op) -> Callable[..., Any]:
     """The closure that fits the arity and kind of ``op``."""
     arity = len(op.args)
-    if op.kind == "ternary":
+    general = op.outs or op.attrs or op.kind in ("view", "dynamic")
+    if arity == 3 and not general and op.optional in ((), op.args[2:]):
         call = entry3(op)
     elif op.outs or op.kind == "dynamic" or arity > 2 or arity == 0:
         call = entry_n(op)
@@ -181,11 +182,35 @@ def entry1_attrs(op: Op) -> Callable[..., Any]:
 
 
 def entry3(op: Op) -> Callable[..., Any]:
-    """The closure of an elementwise operator of three tensors."""
-    call_n = entry_n(op)
+    """The closure of an operator of three tensors without attributes; the last may be optional."""
+    find, mode_of, saves, save = op.hot.get, MODE.get, op.saves or op.keeps_out, op.save
+    may_lack, call_n = op.args[2] in op.optional, entry_n(op)
 
     def call(x: Any, y: Any, z: Any, /, *, out: Any = None) -> Any:
-        return call_n(x, y, z, out=out)
+        mode = mode_of()
+        whole = x.__class__ is y.__class__ is RudaTensor and out is None and not mode.special
+        if whole and z.__class__ is RudaTensor:
+            sz, hz, nz = z.spec, z.handle, z.node
+        elif whole and z is None and may_lack:
+            sz, hz, nz = absent_spec(x.spec.client), None, None
+        else:
+            return call_n(x, y, z, out=out)
+        key = (x.spec, y.spec, sz)
+        plan = find(key) or op.miss(key, key)
+        hx, hy, nx, ny = x.handle, y.handle, x.node, y.node
+        t = _new(RudaTensor)
+        t.spec = plan.out
+        t.handle = h = plan.run(hx, hy, hz)
+        t.qparams = t.node = None
+        if not (nx is ny is nz is None) and mode.grad and plan.records:
+            t.node = node = Node()
+            node.plan = plan
+            node.x = nx
+            node.y = ny
+            node.z = nz
+            if saves:
+                save(node, hx, hy, hz, h)
+        return t
 
     return call
 

@@ -16,6 +16,7 @@ from ruda.core.mode import MODE, Mode
 from ruda.core.spec import absent_spec
 from ruda.tensor.node import Node, Output
 from ruda.tensor.operands import operand
+from ruda.tensor.saving import kept
 from ruda.tensor.tensor import RudaTensor, wrap
 from ruda.tensor.views import register_view
 
@@ -50,26 +51,27 @@ def outputs(specs: Sequence[Any], handles: Sequence[Any], node: Node | None) -> 
     """The tensors of an operator with several outputs."""
     if node is None:
         return tuple([wrap(s, h) for s, h in zip(specs, handles, strict=True)])
-    return tuple(
-        wrap(s, h, Output(node, i) if s.dtype.is_inexact else None)
-        for i, (s, h) in enumerate(zip(specs, handles, strict=True))
-    )
+    made = []
+    for i, spec in enumerate(specs):
+        made.append(wrap(spec, handles[i], Output(node, i) if spec.dtype.is_inexact else None))
+    return tuple(made)
 
 
 def record(plan: Plan, handles: Sequence[Any], nodes: Sequence[Any], result: Any) -> Node:
     """The node of one launch, with the values that the vjps of its tracked inputs name."""
     op, node = plan.op, Node()
     node.plan = plan
-    keeps = _kept(op, tuple([edge is not None for edge in nodes]))
+    keeps = kept(op, tuple([edge is not None for edge in nodes]))
     if len(nodes) > 3:
-        node.x = tuple(nodes)
-        node.sx = tuple(h if k else None for h, k in zip(handles, keeps, strict=True))
-        node.vx = tuple(getattr(h, "version", None) for h in handles)
+        held = [h if k else None for h, k in zip(handles, keeps, strict=True)]
+        node.x, node.sx = tuple(nodes), tuple(held)
+        node.vx = tuple([getattr(h, "version", None) for h in held])
     elif nodes:
         _save_few(node, handles, nodes, keeps)
     if op.keeps_out and op.outs:
-        node.out = tuple(h if k else None for h, k in zip(result, op.kept_outs, strict=True))
-        node.vout = tuple(h.version for h in result)
+        held = [h if k else None for h, k in zip(result, op.kept_outs, strict=True)]
+        node.out = tuple(held)
+        node.vout = tuple([None if h is None else h.version for h in held])
     elif op.keeps_out:
         node.out = result
         node.vout = result.version
@@ -96,19 +98,6 @@ def _save_few(node: Node, handles: Sequence[Any], nodes: Sequence[Any], keeps: l
     if keeps[2]:
         node.sz = handles[2]
         node.vz = getattr(handles[2], "version", None)
-
-
-def _kept(op: Op, tracked: tuple[bool, ...]) -> list[bool]:
-    """For each argument, whether the vjp of a tracked input names it."""
-    keeps = op.keeps.get(tracked)
-    if keeps is None:
-        if op.saves_all or (op.joint and not op.wants) or op.vjp is None:
-            keeps = [op.saves_all or i in op.saves for i in range(len(tracked))]
-        else:
-            pairs = [zip(wanted, tracked, strict=True) for wanted in op.wanted]
-            keeps = [any(w and t for w, t in pair) for pair in pairs]
-        op.keeps[tracked] = keeps
-    return keeps
 
 
 def slow(
