@@ -40,7 +40,7 @@ def resnet50(nn: Any, last: bool, classes: int = 1000) -> Any:
         def __init__(self) -> None:
             super().__init__()
             self.stem = nn.Sequential(*convolution(3, 64, 7, 2), nn.ReLU())
-            self.pool = nn.MaxPool2d(3, 2, 1)
+            self.pool = nn.MaxPool2d(3, 2, 1, **layout)
             blocks, inputs = [], 64
             for i, (count, width) in enumerate(STAGES):
                 for k in range(count):
@@ -50,11 +50,7 @@ def resnet50(nn: Any, last: bool, classes: int = 1000) -> Any:
             self.head = nn.Linear(inputs, classes)
 
         def forward(self, x: Any) -> Any:
-            x = self.stem(x)
-            if last:
-                # Pooling has its channels second: it reads and writes a view.
-                x = self.pool(x.permute_dims((0, 3, 1, 2))).permute_dims((0, 2, 3, 1))
-                return self.head(self.blocks(x).mean(axis=(1, 2)))
-            return self.head(self.blocks(self.pool(x)).mean((2, 3)))
+            x = self.blocks(self.pool(self.stem(x)))
+            return self.head(x.mean(axis=(1, 2)) if last else x.mean((2, 3)))
 
     return Network()

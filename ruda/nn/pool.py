@@ -42,6 +42,8 @@ class _MaxPool(FunctionLayer):
         dilation: Any = 1,
         return_indices: bool = False,
         ceil_mode: bool = False,
+        *,
+        layout: str = "nchw",
     ) -> None:
         super().__init__(
             kernel_size=kernel_size,
@@ -50,6 +52,7 @@ class _MaxPool(FunctionLayer):
             dilation=dilation,
             return_indices=return_indices,
             ceil_mode=ceil_mode,
+            layout=layout,
         )
 
 
@@ -61,6 +64,8 @@ class MaxPool1d(_MaxPool):
 
 class MaxPool2d(_MaxPool):
     """The maximum of each window of ``[N, C, H, W]``; ``stride`` is the kernel size unless given.
+
+    With ``layout="nhwc"`` input and result are ``[N, H, W, C]``.
 
     >>> ruda.nn.MaxPool2d(2)(ruda.ones((1, 3, 4, 4))).shape
     (1, 3, 2, 2)

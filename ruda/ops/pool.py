@@ -13,6 +13,8 @@ from ruda.core.dtypes import INEXACT, INTEGER, REAL
 from ruda.core.errors import ArgumentError, ShapeError
 from ruda.core.shapes import Shape, index
 from ruda.ops import rules
+from ruda.ops.movement import moveaxis
+from ruda.ops.pool_last import fits, max_pool_last
 from ruda.ops.reference import pool as reference
 from ruda.ops.rules import Specs
 from ruda.ops.table import row
@@ -158,11 +160,27 @@ def _max(
     dilation: Any,
     ceil_mode: bool,
     return_indices: bool,
+    layout: str,
 ) -> Any:
+    if layout not in ("nchw", "nhwc"):
+        raise ArgumentError(name, "unknown layout", repr(layout), "nchw or nhwc")
     kernel, steps, pairs = _window(name, rank, x, kernel_size, stride, padding)
-    spread = per_axis(dilation, rank, name, "dilation")
-    values, indices = _max_pool(x, kernel, steps, pairs, spread, bool(ceil_mode))
+    settings = (kernel, steps, pairs, per_axis(dilation, rank, name, "dilation"), bool(ceil_mode))
+    if layout == "nchw":
+        values, indices = _max_pool(x, *settings)
+    elif return_indices or not fits(kernel) or x.ndim == rank + 1:
+        # Positions in planes, whose axes come last: the results are views of what is pooled so.
+        values, indices = (
+            moveaxis(t, -rank - 1, -1) for t in _max_pool(_second(x, rank), *settings)
+        )
+    else:
+        return max_pool_last(x, *settings)[0]
     return (values, indices) if return_indices else values
+
+
+def _second(x: RudaTensor, rank: int) -> RudaTensor:
+    """``x [N, *S, C]`` with its channels before the ``rank`` axes; a view."""
+    return moveaxis(x, -1, -rank - 1)
 
 
 def _window(
@@ -188,10 +206,12 @@ def max_pool1d(
     dilation: Any = 1,
     ceil_mode: bool = False,
     return_indices: bool = False,
+    *,
+    layout: str = "nchw",
 ) -> Any:
     """Maximum of each window of ``input [N, C, L]``; see ``max_pool2d``."""
     settings = (kernel_size, stride, padding, dilation, ceil_mode)
-    return _max("max_pool1d", 1, input, *settings, return_indices)
+    return _max("max_pool1d", 1, input, *settings, return_indices, layout)
 
 
 @given_tensors
@@ -203,19 +223,22 @@ def max_pool2d(
     dilation: Any = 1,
     ceil_mode: bool = False,
     return_indices: bool = False,
+    *,
+    layout: str = "nchw",
 ) -> Any:
     """Maximum of each window of ``input [N, C, H, W]``, a real dtype: ``[N, C, *windows]``.
 
     The batch axis may be left out; ``stride`` is the kernel size unless given; padding never wins,
     and is at most half of the kernel, an integer, one per axis or a pair per axis.
     ``ceil_mode`` adds a last partial window where elements are left over. With ``return_indices``
-    also the int64 positions in each flattened plane. NaN wins; ties go to the lower index.
+    also the int64 positions in each flattened plane. NaN wins; ties go to the lower index. With
+    ``layout="nhwc"`` the input is ``[N, H, W, C]`` and so are the results.
 
     >>> max_pool2d(ruda.asarray([[[1.0, 2.0], [4.0, 3.0]]]), 2, return_indices=True)
     (tensor([[[4.]]]), tensor([[[2]]], dtype=int64))
     """
     settings = (kernel_size, stride, padding, dilation, ceil_mode)
-    return _max("max_pool2d", 2, input, *settings, return_indices)
+    return _max("max_pool2d", 2, input, *settings, return_indices, layout)
 
 
 @given_tensors
@@ -227,10 +250,12 @@ def max_pool3d(
     dilation: Any = 1,
     ceil_mode: bool = False,
     return_indices: bool = False,
+    *,
+    layout: str = "nchw",
 ) -> Any:
     """Maximum of each window of ``input [N, C, D, H, W]``; see ``max_pool2d``."""
     settings = (kernel_size, stride, padding, dilation, ceil_mode)
-    return _max("max_pool3d", 3, input, *settings, return_indices)
+    return _max("max_pool3d", 3, input, *settings, return_indices, layout)
 
 
 def _average(

@@ -9,6 +9,7 @@ import pytest
 
 import ruda
 import ruda.nn.functional as F
+from ruda.core.errors import ArgumentError
 from tests.ops.peer import assert_near, assert_same, torch
 
 MAXIMA: dict[str, Any] = {
@@ -124,3 +125,27 @@ def test_no_images() -> None:
 def test_an_axis_of_none_stays() -> None:
     x = ruda.asarray(values(1, 2, 4, 5))
     assert_near(F.adaptive_avg_pool2d(x, (2, None)), F.adaptive_avg_pool2d(x, (2, 5)))
+
+
+@pytest.mark.parametrize("more", [{}, {"return_indices": True}, {"ceil_mode": True}])
+def test_channels_last(more: dict[str, bool]) -> None:
+    x = np.random.default_rng(0).integers(-9, 9, (2, 4, 7, 9)).astype(np.float32)
+    first = ruda.asarray(x).requires_grad_()
+    last = ruda.asarray(np.ascontiguousarray(x.transpose(0, 2, 3, 1))).requires_grad_()
+    want, got = (
+        F.max_pool2d(first, 3, 2, 1, **more),
+        F.max_pool2d(last, 3, 2, 1, **more, layout="nhwc"),
+    )
+    if "return_indices" in more:
+        (want, places), (got, found) = want, got
+        np.testing.assert_array_equal(found.numpy(), places.numpy().transpose(0, 2, 3, 1))
+    np.testing.assert_array_equal(got.numpy(), want.numpy().transpose(0, 2, 3, 1))
+    for out in (want, got):
+        ruda.sum(out * out).backward()
+    np.testing.assert_array_equal(last.grad.numpy(), first.grad.numpy().transpose(0, 2, 3, 1))
+    one = F.max_pool2d(last[0], 3, 2, 1, layout="nhwc")
+    np.testing.assert_array_equal(
+        one.numpy(), F.max_pool2d(first[0], 3, 2, 1).numpy().transpose(1, 2, 0)
+    )
+    with pytest.raises(ArgumentError, match="unknown layout"):
+        F.max_pool2d(first, 3, layout="last")

@@ -101,6 +101,21 @@ SAMPLES = {
         Sample(((2, 4), np.array([[0, 2, -1], [1, 1, 3]])), (1, None)),
         Sample(((1, 2, 3), np.array([[[0, 5], [5, 3]]])), (2, None)),
     ],
+    "max_pool_last": [
+        Sample((distinct(2, 8, 3),), (*PAIR, (1,), False)),
+        Sample((distinct(2, 5, 6, 3),), (*PATCH, (1, 2), True)),
+        Sample(((0, 8, 3),), (*PAIR, (1,), False)),
+    ],
+    "max_pool_last_backward": [
+        Sample(((1, 2, 2), np.array([[[0, 1], [255, 0]]], np.uint8)), ((1, 4, 2), *PAIR, (1,))),
+        Sample(
+            ((1, 1, 2, 2), np.array([[[[5, 0], [1, 3]]]], np.uint8)),
+            ((1, 3, 3, 2), (3, 2), (2, 1), ((0, 0), (0, 0)), (1, 1)),
+        ),
+    ],
+    "max_pool_last_pick": [
+        Sample(((1, 4, 2), np.array([[[0, 1], [255, 0]]], np.uint8)), (*PAIR, (1,))),
+    ],
     "avg_pool": [
         Sample(((2, 3, 8),), (*PAIR, False, True, None)),
         Sample(((2, 5, 6),), (*PATCH, True, False, None)),

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from ruda.backends.cuda import source
 from ruda.backends.cuda.launch import Launcher
 from ruda.backends.cuda.memory import allocate
+from ruda.backends.cuda.prim import pool_last
 from ruda.backends.cuda.prim.planes import (
     Planes,
     axes_bytes,
@@ -259,6 +260,7 @@ def max_pool_pick(client: Any, plan: Any) -> Callable[..., Any] | None:
 
 
 KERNELS = {
+    **pool_last.KERNELS,
     "max_pool": max_pool,
     "avg_pool": avg_pool,
     "adaptive_max_pool": adaptive_max_pool,
