@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ruda.fusion.branches import branch
 from ruda.fusion.graph import Graph, Instruction, Value
 from ruda.fusion.replay import Replay
 from ruda.fusion.state import Held
@@ -42,9 +43,9 @@ class Captured:
         # Kept, as its kernels look at tables of addresses that are its own.
         self.updates = updates = Updates(client, found, writes)
         inner = Graph()
-        inner.instructions = [
-            self._fixed(i) for i in graph.instructions if i.plan is not None and i not in found
-        ]
+        inside = [i for i in graph.instructions if i.plan is not None and i not in found]
+        aside = branch(inside)
+        inner.instructions = [self._fixed(i, i in aside) for i in inside]
         rest = [(t, v) for t, v in writes if v not in updates.overwritten]
         kept = [v for v in wanted if v not in updates.overwritten]
         needed = [*kept, *(v for _, v in rest), *updates.inputs]
@@ -94,7 +95,7 @@ class Captured:
             self.arguments.append((slot, value.spec, source))
             self.fixed[value] = Value("constant", value.spec, slot)
 
-    def _fixed(self, instruction: Instruction) -> Instruction:
+    def _fixed(self, instruction: Instruction, aside: bool) -> Instruction:
         """``instruction`` on the fixed places, reading its scalars from the page."""
         places = tuple(i for i, v in enumerate(instruction.inputs) if v in self.numbers)
         run = instruction.run
@@ -103,6 +104,8 @@ class Captured:
             if run is None:
                 raise Uncapturable(f"{instruction.op} takes a number that changes by value")
         run = self.client.watched(instruction.plan, run)
+        if aside:
+            run = self.client.beside(run)
         inputs = [self.fixed.get(v, v) for v in instruction.inputs]
         made = Instruction(instruction.op, run, inputs, instruction.outputs)
         made.plan, made.line = instruction.plan, instruction.line

@@ -30,6 +30,7 @@ class Row(NamedTuple):
 
     name: str
     kind: str = "region"
+    bound: str = "memory"
 
 
 class Region:

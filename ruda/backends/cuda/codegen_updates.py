@@ -13,8 +13,8 @@ from ruda.backends.cuda.types import code_of, computed, stored
 from ruda.core.dtypes import DType
 
 THREADS = 256
-# Elements that a block has at least: what it computes once is nothing beside them.
-CHUNK = 1 << 15
+# Elements that a block has: of many, so many that what it computes once is nothing beside them.
+LEAST, MOST = 1 << 11, 1 << 15
 
 
 @dataclass(frozen=True)
@@ -112,22 +112,23 @@ __device__ __forceinline__ void step_of(const u64* word, const G* grad, const do
 }}
 
 extern "C" __global__ void __launch_bounds__({threads})
-{name}_one(const Words words, const G* grad, const double* scale, const bool* keep) {{
+{name}_one(const Words words, const G* grad, const double* scale, const bool* keep, i64 chunk) {{
     const i64 n = (i64)words.at[WORDS - 1];
-    for (i64 from = (i64)blockIdx.x * {chunk}; from < n; from += (i64)gridDim.x * {chunk}) {{
-        step_of(words.at, grad, scale, keep, from, from + {chunk} < n ? from + {chunk} : n);
+    for (i64 from = (i64)blockIdx.x * chunk; from < n; from += (i64)gridDim.x * chunk) {{
+        step_of(words.at, grad, scale, keep, from, from + chunk < n ? from + chunk : n);
         __syncthreads();
     }}
 }}
 
-// table: [tensors, WORDS]; grads: their addresses; chunks: which tensor, and which part of it.
+// table: [tensors, WORDS]; grads: their addresses; chunks: which tensor, and which part of `chunk`
+// elements of it.
 extern "C" __global__ void __launch_bounds__({threads})
 {name}_many(const u64* table, const u64* grads, const u32* chunks, const double* scale,
-    const bool* keep) {{
+    const bool* keep, i64 chunk) {{
     const u32 tensor = chunks[2 * blockIdx.x], part = chunks[2 * blockIdx.x + 1];
     const u64* word = table + (u64)tensor * WORDS;
-    const i64 n = (i64)word[WORDS - 1], from = (i64)part * {chunk};
-    const i64 end = from + {chunk} < n ? from + {chunk} : n;
+    const i64 n = (i64)word[WORDS - 1], from = (i64)part * chunk;
+    const i64 end = from + chunk < n ? from + chunk : n;
     step_of(word, (const G*)grads[tensor], scale, keep, from, end);
 }}
 {count}
@@ -174,7 +175,6 @@ def source(kernel: Update) -> str:
         pointers="\n".join(pointers),
         joined=" | ".join(f"word[{j}]" for j in range(2 * count)),
         threads=THREADS,
-        chunk=CHUNK,
         loads="\n".join(
             f"        T {n}_[VEC]; widened({n}_, fetch<VEC>({n}_from + i));" for n in names
         ),

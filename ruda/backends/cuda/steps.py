@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from ruda.backends.cuda import graphs
 from ruda.backends.cuda.launch import Launcher
 from ruda.backends.cuda.memory import ViewHandle, allocate
-from ruda.backends.cuda.order import touch
+from ruda.backends.cuda.order import StreamState, touch
 from ruda.backends.cuda.prim import attention, region
 from ruda.core.dtypes import uint8, uint64
 from ruda.core.shapes import extent
@@ -137,6 +137,7 @@ class Steps:
     driver: Any
     order: Any
     bind_region: Callable[[Any], Callable[..., tuple[Any, ...]]]
+    side: StreamState | None = None
 
     def page(self, count: int) -> Page:
         """Room for ``count`` Python scalars."""
@@ -165,17 +166,43 @@ class Steps:
 
     def capture(self, queue: Callable[[], Any]) -> tuple[Any, Any]:
         """The graph of what ``queue`` queues, which does not run now, and what it returned."""
-        arena = _Arena(self.guards)
+        arena, guards = _Arena(self.guards), self.guards
+        # Known before the capture begins, it has nothing to wait for inside it.
+        self._side()
         graphs.begin(self, arena.memory)
+        # A second branch may use what the first gives back, and the other way round.
+        ordered, guards.ordered = guards.ordered, True
         try:
             found = queue()
         except BaseException:
+            guards.ordered = ordered
             graphs.abandon(self)
             raise
+        guards.ordered = ordered
         graph = graphs.end(self)
         # Its intermediates lie there: nobody else may have that memory before the graph is gone.
         graph.home = arena
         return graph, found
+
+    def _side(self) -> StreamState:
+        """The stream that a second branch of a graph is taken down from."""
+        if self.side is None:
+            self.side = self.order.open(0)
+        return self.side
+
+    def beside(self, run: Callable[..., Any]) -> Callable[..., Any]:
+        """``run`` in a second branch of the graph that is being captured."""
+        side, now, order = self._side(), self.now, self.order
+
+        def apart(*handles: Any) -> Any:
+            order.capture.enters(side)
+            outer, now.stream = now.stream, side.ptr
+            try:
+                return run(*handles)
+            finally:
+                now.stream = outer
+
+        return apart
 
     def watched(self, plan: Any, run: Callable[..., Any]) -> Callable[..., Any]:
         """``run`` such that a capture, and other streams, know what it touches."""

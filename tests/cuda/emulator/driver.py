@@ -90,7 +90,9 @@ class EmulatedDriver:
         self._times[event] = time.perf_counter()
 
     def stream_wait(self, stream: int, event: int) -> None:
-        """Everything is done already."""
+        """Everything is done already; in a capture, the stream is of the graph from now on."""
+        if self.graph is not None:
+            self.captured.add(stream)
 
     def event_done(self, event: int) -> bool:
         """Yes."""

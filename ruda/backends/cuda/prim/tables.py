@@ -48,6 +48,12 @@ def hold(client: Any, *tables: Any) -> None:
         touch(client.order, (), tables)
 
 
+def chunk_of(client: Any, sizes: Sequence[int], least: int, most: int) -> int:
+    """Elements of a part, a power of two: ``most``, or so few that parts fill the device."""
+    share = sum(sizes) // (client.driver.multiprocessors * 4)
+    return max(least, min(most, 1 << max(share, 1).bit_length() - 1))
+
+
 def parts_of(client: Any, sizes: Sequence[int], chunk: int) -> tuple[Any, int]:
     """For each block its tensor and its part of ``chunk`` elements; and how many blocks."""
     parts = [(i, part) for i, n in enumerate(sizes) for part in range(-(-n // chunk))]

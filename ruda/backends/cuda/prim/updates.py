@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from ruda.backends.cuda.codegen_updates import CHUNK, THREADS, Update, source
+from ruda.backends.cuda.codegen_updates import LEAST, MOST, THREADS, Update, source
 from ruda.backends.cuda.launch import Launcher
 from ruda.backends.cuda.memory import allocate
 from ruda.backends.cuda.prim import map as maps
-from ruda.backends.cuda.prim.tables import Replayed, hold, parts_of, room, send
+from ruda.backends.cuda.prim.tables import Replayed, chunk_of, hold, parts_of, room, send
 from ruda.backends.cuda.prim.update_formulas import formula_of
 from ruda.core.dtypes import FLOAT
 from ruda.core.spec import Spec, is_absent, spec_of
@@ -93,14 +93,16 @@ def bind_into(client: Any, plan: Any) -> Callable[[Sequence[Any], Sequence[Any]]
     n = plan.specs[0].size
     dense = [_dense(client, plan.specs[i]) for i in range(made.first)]
     packs = [(i, pack) for i, pack in enumerate(dense) if pack is not None]
-    blocks = min(-(-n // CHUNK), client.driver.multiprocessors * _BLOCKS_PER_MULTIPROCESSOR)
+    chunk = chunk_of(client, [n], LEAST, MOST)
+    blocks = min(-(-n // chunk), client.driver.multiprocessors * _BLOCKS_PER_MULTIPROCESSOR)
 
     # Not before it is called: a plan that is one of many is never launched alone.
     @functools.cache
     def launchers() -> tuple[Any, Any]:
         update, count = made.update, None
         name, widths = f"{update.name}_one", (update.words, 1, 1, 1)
-        launch = Launcher(client, source(update), name, blocks, THREADS, widths) if n else None
+        end, text = [struct.pack("<q", chunk)], source(update)
+        launch = Launcher(client, text, name, blocks, THREADS, widths, end) if n else None
         if made.step is not None:
             spec, out = plan.specs[made.step], plan.out[-1]
             count = maps.bind_into(client, out, "count", "x + T(1)", ("x",), (spec,), (spec.dtype,))
@@ -142,7 +144,8 @@ class Many:
         self.client, self.made = client, Class(plans[0])
         self.sizes = [plan.specs[0].size for plan in plans]
         update = self.made.update
-        self.chunks, blocks = parts_of(client, self.sizes, CHUNK)
+        chunk = chunk_of(client, self.sizes, LEAST, MOST)
+        self.chunks, blocks = parts_of(client, self.sizes, chunk)
         self.table = np.zeros((len(plans), update.words), np.uint64)
         self.grads: list[int] = []
         self.on_device = [room(client, size) for size in (self.table.nbytes, 8 * len(plans))]
@@ -153,7 +156,8 @@ class Many:
         text, name = source(update), update.name
         self.launch = None
         if blocks:
-            self.launch = Launcher(client, text, f"{name}_many", blocks, THREADS, (1,) * 5)
+            end = [struct.pack("<q", chunk)]
+            self.launch = Launcher(client, text, f"{name}_many", blocks, THREADS, (1,) * 5, end)
         self.count = None
         if update.step is not None:
             groups, fixed = -(-len(plans) // THREADS), [struct.pack("<Q", len(plans))]

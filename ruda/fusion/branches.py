@@ -1,0 +1,58 @@
+"""Which operators of a graph may run beside the others, because nobody waits for them for long.
+
+Gradients of weights are needed by the optimizer alone, at the end, while the gradient of what came
+before is what everything else waits for. Where kernels are too small to fill a device, a second
+branch of the graph costs nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from ruda.fusion.graph import Instruction, Value
+
+# As many operators have to stand between one and the first that waits for it.
+_SLACK = 4
+# Beyond that a kernel fills the device by itself: bytes that it moves, products that it adds up.
+_MOST_BYTES, _MOST_PRODUCTS = 1 << 24, 1 << 29
+
+
+def branch(instructions: Sequence[Instruction]) -> set[Instruction]:
+    """The small instructions that are off the longest way through the graph."""
+    makers = {v: i for i in instructions for v in i.outputs}
+    up: dict[Instruction, int] = {}
+    down: dict[Instruction, int] = dict.fromkeys(instructions, 0)
+    sources: dict[Instruction, set[Instruction]] = {}
+    for i in instructions:
+        read = {w for v in i.inputs for w in (v, v.memory) if w in makers}
+        sources[i] = {makers[v] for v in read}
+        up[i] = max((up[s] + _cost(s) for s in sources[i]), default=0)
+    for i in reversed(instructions):
+        for s in sources[i]:
+            down[s] = max(down[s], down[i] + _cost(i))
+    total = max((up[i] + _cost(i) + down[i] for i in instructions), default=0)
+    return {
+        i for i in instructions if up[i] + _cost(i) + down[i] + _SLACK <= total and _is_small(i)
+    }
+
+
+def _cost(instruction: Instruction) -> int:
+    return 0 if instruction.plan is None or instruction.plan.shares else 1
+
+
+def _is_small(instruction: Instruction) -> bool:
+    plan = instruction.plan
+    if plan is None or plan.shares:
+        return False
+    specs = [v.spec for v in (*instruction.inputs, *instruction.outputs) if v.spec is not None]
+    if sum(spec.nbytes for spec in specs) > _MOST_BYTES:
+        return False
+    return plan.op.bound != "compute" or _products(plan, instruction.outputs) <= _MOST_PRODUCTS
+
+
+def _products(plan: Any, outputs: Sequence[Value]) -> int:
+    """At most so many products: of all elements of the results with a row of the first operand."""
+    size = max((v.spec.size for v in outputs if v.spec is not None), default=0)
+    return size * math.prod(plan.specs[0].shape[-1:])
