@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ruda.autodiff.pieces import SLICE, Pieces, met, sliced
 from ruda.autodiff.rules import cotangents
 from ruda.autodiff.shaping import fitted
 from ruda.core.errors import DeviceError, DTypeError, GradientError, ShapeError
@@ -90,6 +91,8 @@ def walk(
             g = pending.pop(node, None)
             if g is None or (useful is not None and node not in useful):
                 continue
+            if g.__class__ is Pieces:
+                g = g.whole()
             hooks = getattr(node, "hooks", None)
             if hooks:
                 g = _hooked(hooks, g)
@@ -126,12 +129,17 @@ def _spread(
         needs = tuple([e is not None and e in useful for e in edges])
     if True not in needs:
         return
+    if node.plan.op is SLICE:
+        pieces = sliced(node, g, pending.get(edges[0]))
+        if pieces is not None:
+            pending[edges[0]] = pieces
+            return
     found = cotangents(node, g, needs, create_graph, walk)
     for edge, spec, need, gx in zip(edges, node.plan.specs, needs, found, strict=True):
         if need and gx is not None:
             gx = gx if gx.spec is spec else fitted(gx, spec)
             before = pending.get(edge)
-            pending[edge] = gx if before is None else add(before, gx)
+            pending[edge] = gx if before is None else met(before, gx)
 
 
 def _push(pending: dict[Any, Any], node: Any, g: RudaTensor) -> None:

@@ -132,6 +132,27 @@ def test_linear_adds_its_bias(
     check(F.linear(x, w, wide[::2]), x, w.mT, exact(wide)[::2])
 
 
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_gradients_of_weight_and_bias(
+    device: str, client: Any, library: CublasLt, dtype: str
+) -> None:
+    x, w, b = (on(device, s, dtype, i) for i, s in enumerate([(2, 3, 7), (4, 7), (4,)]))
+    leaves = [w.requires_grad_(), b.requires_grad_()]
+    dy = on(device, (2, 3, 4), dtype, 5)
+    out = F.linear(x, *leaves)
+    library.calls.clear()
+    out.backward(dy)
+    rows = dy.reshape((6, 4))
+    check(w.grad, rows.mT, x.reshape((6, 7)).conj() if dtype.startswith("c") else x.reshape((6, 7)))
+    assert_close(b.grad.to("cpu"), exact(rows).sum(0), length=6)
+    if not dtype.startswith("c"):
+        assert len(library.calls) == 1
+    # Rows that do not follow each other go by way of a copy.
+    w.grad = None
+    F.linear(x, *leaves).backward(dy.permute_dims((1, 0, 2)).contiguous().permute_dims((1, 0, 2)))
+    check(w.grad, rows.mT, x.reshape((6, 7)).conj() if dtype.startswith("c") else x.reshape((6, 7)))
+
+
 def test_what_the_library_is_asked_for(device: str, library: CublasLt) -> None:
     x, y = on(device, (6, 8), "float32"), on(device, (8, 4), "float32", 1)
     x @ y

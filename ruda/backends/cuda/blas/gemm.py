@@ -19,6 +19,7 @@ from ruda.core.errors import StrategyError
 from ruda.core.precision import IEEE, Precision
 from ruda.core.shapes import contiguous_strides
 from ruda.core.spec import Spec, is_absent, spec_of
+from ruda.tensor.dispatch import OPS
 
 # Operands and results that the libraries know; others are cast before or after.
 _NATIVE = {
@@ -58,6 +59,25 @@ def bind_linear(client: Any, plan: Any) -> Callable[..., Any]:
     x, w, b = plan.specs
     y = spec_of(client, w.shape[::-1], w.dtype, w.strides[::-1])
     return _bound(_task(client, plan, x, y, None if is_absent(b) else b))
+
+
+def bind_weight(client: Any, plan: Any) -> Callable[..., Any] | None:
+    """``linear_weight_backward``: a product of the rows as they lie, and a sum down them."""
+    (g, x), (dw, db) = plan.specs, plan.out
+    if not (g.contiguous and x.contiguous and g.size and x.size) or g.dtype.kind == "complex":
+        return None
+    rows, high = g.size // g.shape[-1], g.shape[-1]
+    turned = spec_of(client, (high, rows), g.dtype, (1, high))
+    flat = spec_of(client, (rows, high), g.dtype)
+    total = OPS["sum"].lookup((flat,), ((0,), False, None))
+    if total.out is not db:
+        return None
+    wanted = plan.op.dtype_of_operands(plan)[0] or x.dtype
+    down = spec_of(client, (rows, x.shape[-1]), x.dtype)
+    how = plan.precision or IEEE
+    product = _bound(_Task(client, plan.op.name, turned, down, None, dw, wanted, how))
+    add_up = total.run
+    return lambda hg, hx: (product(hg, hx), add_up(hg))
 
 
 def _task(client: Any, plan: Any, x: Spec, y: Spec, bias: Spec | None) -> _Task:
@@ -255,4 +275,9 @@ def _ready(client: Any, spec: Spec, dtype: DType, copied: bool) -> Callable[[Any
     return made
 
 
-KERNELS = {"matmul": bind, "matmul_as": bind, "linear": bind_linear}
+KERNELS = {
+    "matmul": bind,
+    "matmul_as": bind,
+    "linear": bind_linear,
+    "linear_weight_backward": bind_weight,
+}
