@@ -91,7 +91,7 @@ template <class V> struct Nonzero : OneByOne<Nonzero<V>> {
 
 // The place of an extreme: NaN before any number, then the better value, then the lower place.
 template <class V> struct Place { V value; i64 at; };
-template <class V, bool LARGEST> struct Where : OneByOne<Where<V, LARGEST>> {
+template <class V, bool LARGEST> struct Where {
     typedef V T;
     typedef Place<V> State;
     HERE State start() { return {V(0), -1}; }
@@ -104,6 +104,21 @@ template <class V, bool LARGEST> struct Where : OneByOne<Where<V, LARGEST>> {
         const bool level = odd_a ? odd_b : !odd_b && a.value == b.value;
         const bool second = level ? b.at < a.at : !odd_a && (odd_b || better);
         return second ? b : a;
+    }
+    // A batch finds its own first: its places ascend, so only what is better takes over.
+    template <int RUN, class S, class U, int N>
+    HERE void take(S& s, const U (&v)[N], int valid, i64 first, i64 jump, const Setting&) {
+        if (valid <= 0) return;
+        V best = v[0];
+        int k_best = 0;
+#pragma unroll
+        for (int k = 1; k < N; ++k) {
+            const bool worse = LARGEST ? v[k] <= best : v[k] >= best;
+            const bool wins = k < valid && !worse && best == best;
+            best = wins ? v[k] : best;
+            k_best = wins ? k : k_best;
+        }
+        s = join(s, State{best, first + k_best / RUN * jump + k_best % RUN});
     }
     HERE i64 end(State s, const Setting&) { return s.at; }
 };
