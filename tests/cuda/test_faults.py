@@ -144,3 +144,25 @@ def test_old_sites_make_room(device: str, x: ruda.Tensor, monkeypatch: Any) -> N
     exec(compile("x[bad]", "wrong.py", "eval"), {"x": x, "bad": index + 4})
     with pytest.raises(IndexRangeError, match=r"queued at wrong\.py:1"):
         x.numpy()
+
+
+@pytest.mark.parametrize("shape", [(5, 7), (2, 7, 3)])
+@pytest.mark.parametrize("bad", [7, -1])
+def test_a_target_that_is_no_class(device: str, shape: tuple[int, ...], bad: int) -> None:
+    logits = ruda.asarray(np.zeros(shape, "f"), device=device)
+    rows = shape[:1] + shape[2:]
+    values = np.zeros((2, *rows), "int64")
+    values[0, -1] = -100
+    values[(1, *(n - 1 for n in rows))] = bad
+    target = places(device, *values)[1]
+    loss = functional.cross_entropy(logits, target, reduction="none", axis=1)
+    line = here() - 1
+    with pytest.raises(IndexRangeError) as caught:
+        loss.numpy()
+    where = tuple(n - 1 for n in rows)
+    assert str(caught.value) == (
+        f"cross_entropy: no such class, queued at {__file__}:{line}. "
+        f"Got {bad} at {where}. Expected 0 to 6, or ignore_index=-100."
+    )
+    fine = functional.cross_entropy(logits, places(device, *values)[0], reduction="sum", axis=1)
+    assert np.isfinite(float(fine))

@@ -40,7 +40,8 @@ class Program:
     ``each`` is done to the packs as soon as they are read, in every pass; ``before`` once a row.
     ``sums`` are added up over rows, element by element, by ``gather`` in the last pass.
     ``row_outs`` are written once a row, from variables of their names; ``scalars`` are attributes.
-    ``functions`` stand in front of the kernel.
+    ``functions`` stand in front of the kernel. With ``faults`` the kernel has a parameter of that
+    name and type, to tell of an index that is out of range.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Program:
     row_outs: tuple[str, ...] = ()
     scalars: tuple[str, ...] = ()
     functions: str = ""
+    faults: bool = False
 
 
 @dataclass(frozen=True)
@@ -195,7 +197,7 @@ def _parameters(kernel: Rows) -> list[str]:
     for i in kernel.inputs:
         how = "const double" if i.role == "value" else f"const {stored(i.dtype)}* __restrict__"
         out.append(f"{how} {i.name}_data")
-    return out
+    return [*out, "const Faults faults"] if kernel.program.faults else out
 
 
 def _inner(kernel: Rows, name: str, form: str) -> str:

@@ -50,15 +50,17 @@ class Form:
     def error(self, value: int, offset: int, which: int) -> IndexRangeError:
         """The error for ``value``, which stands ``offset`` elements into the index's memory."""
         size, axis = self.lengths[which], self.axes[which]
-        if self.index.dtype.kind == "uint":
-            value &= 0xFFFFFFFFFFFFFFFF
-        place = _coordinates(self.index, offset)[len(self.axes) > 1 :]
-        got = f"{value} at {place} for axis {axis} of size {size}"
+        place = coordinates(self.index, offset)[len(self.axes) > 1 :]
+        got = f"{self.valued(value)} at {place} for axis {axis} of size {size}"
         expected = f"{-size if self.wraps else 0} to {size - 1}"
         return IndexRangeError(self.op, "index out of range", got, expected)
 
+    def valued(self, value: int) -> int:
+        """``value`` as the dtype of the indices means it."""
+        return value & 0xFFFFFFFFFFFFFFFF if self.index.dtype.kind == "uint" else value
 
-def _coordinates(spec: Spec, offset: int) -> Shape:
+
+def coordinates(spec: Spec, offset: int) -> Shape:
     """The place of the element that lies ``offset`` from the first one; 0 on repeated axes."""
     offset -= sum(min(s * (n - 1), 0) for n, s in zip(spec.shape, spec.strides, strict=True))
     out = [0] * spec.ndim

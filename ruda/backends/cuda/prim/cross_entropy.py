@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ruda.backends.cuda.codegen_rows import Pass, Program
+from ruda.backends.cuda.faults import Form, coordinates
 from ruda.backends.cuda.memory import allocate
 from ruda.backends.cuda.prim.rows import (
     Kernel,
@@ -20,6 +21,7 @@ from ruda.backends.cuda.prim.rows import (
 )
 from ruda.backends.cuda.prim.softmax import ONLINE, ONLINE_BEFORE, ONLINE_THEN
 from ruda.core.dtypes import DType, compute_of
+from ruda.core.errors import IndexRangeError
 from ruda.core.spec import Spec, spec_of
 
 _SCALARS = ("ignore_index", "label_smoothing", "z_loss")
@@ -28,7 +30,7 @@ _OWN = "to<T>(weight_data[target * at.weight_inner[0]])"
 
 
 def _forward_program(weighted: bool, smooth: bool) -> Program:
-    """The loss of a row and the log-sum-exp; a target that is no class gives NaN."""
+    """The loss of a row and the log-sum-exp; a target that is no class gives NaN and a fault."""
     each = " * weight[k]" if weighted else ""
     flat = f"\nEACH flat += x[k]{each};" if smooth else ""
     mass = "mass" if weighted and smooth else "T(at.n)"
@@ -37,8 +39,12 @@ def _forward_program(weighted: bool, smooth: bool) -> Program:
 const T lse = ruda_isinf(top) ? top : top + log(total);
 T loss = T(0);
 {_COUNTED}
-if (counted && (target < 0 || target >= n)) loss = quiet_nan<T>();
-else if (counted && active && lane == 0) {{
+if (counted && (target < 0 || target >= n)) {{
+    loss = quiet_nan<T>();
+    const int rank = sizeof(at.osize) / sizeof(i64);
+    if (active && lane == 0)
+        tell(faults, target, place<rank>(row, at.osize, at.target_outer), 0);
+}} else if (counted && active && lane == 0) {{
     const T picked = to<T>(logits_data[logits_at + target * at.logits_inner[0]]);
     loss = (lse - picked) * (T(1) - label_smoothing){f" * {_OWN}" if weighted else ""};{spread}
     loss += lse * lse * z_loss;
@@ -55,6 +61,8 @@ else if (counted && active && lane == 0) {{
         before=ONLINE_BEFORE,
         row_outs=("loss", "lse"),
         scalars=_SCALARS,
+        functions='#include "ruda/faults.cuh"',
+        faults=True,
     )
 
 
@@ -78,6 +86,22 @@ const T slope = share{spread} + dy * lse * (T(2) * z_loss);"""
         before=before,
         scalars=_SCALARS,
     )
+
+
+class _Classes(Form):
+    """The targets of a plan."""
+
+    __slots__ = ("ignored",)
+
+    def __init__(self, op: str, target: Spec, axis: int, classes: int, ignored: int) -> None:
+        super().__init__(op, target, (axis,), (classes,), False)
+        self.ignored = ignored
+
+    def error(self, value: int, offset: int, which: int) -> IndexRangeError:
+        """In the words of the CPU."""
+        expected = f"0 to {self.lengths[0] - 1}, or ignore_index={self.ignored}"
+        got = f"{self.valued(value)} at {coordinates(self.index, offset)}"
+        return IndexRangeError(self.op, "no such class", got, expected)
 
 
 _MASS = Program(
@@ -122,7 +146,9 @@ def _bound(client: Any, plan: Any, backward: bool) -> Callable[..., Any] | None:
         inputs.append(one_of("mass", mass.spec, shape))
     written = (rows_of("dx", outs[0], shape),) if backward else ()
     scalars = (float(ignore), smoothing, z_loss)
-    work = Work(client, shape, (axis,), tuple(inputs), written, wide, wide, scalars)
+    target = specs[args.index("target")]
+    form = None if backward else _Classes(plan.op.name, target, axis, shape[axis], ignore)
+    work = Work(client, shape, (axis,), tuple(inputs), written, wide, wide, scalars, form)
     if not supported(work):
         return None
     program = (_backward_program if backward else _forward_program)(weighted, smooth)

@@ -218,7 +218,7 @@ class _Whole:
             name=f"{program.name}_{digest}",
             passes=(*program.passes[:-1], end),
             each=each,
-            functions=text,
+            functions="\n".join(filter(None, (program.functions, text))),
         )
 
     def _rounded(self, names: Sequence[str]) -> list[str]:

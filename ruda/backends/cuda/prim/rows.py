@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from ruda.backends.cuda.codegen_rows import Input, Output, Program, Rows, source
+from ruda.backends.cuda.faults import Form
 from ruda.backends.cuda.geometry import collapsed
 from ruda.backends.cuda.launch import Launcher
 from ruda.backends.cuda.memory import allocate
@@ -32,7 +33,10 @@ class Side(NamedTuple):
 
 
 class Work(NamedTuple):
-    """Rows of ``shape`` along ``axes``, one kernel over them; scalars in the program's order."""
+    """Rows of ``shape`` along ``axes``, one kernel over them; scalars in the program's order.
+
+    ``form`` is that of the indices among the inputs, where the program tells of faults.
+    """
 
     client: Any
     shape: Shape
@@ -42,6 +46,7 @@ class Work(NamedTuple):
     row_dtype: DType
     compute: DType
     scalars: tuple[float, ...] = ()
+    form: Form | None = None
 
     @property
     def rows(self) -> int:
@@ -200,15 +205,15 @@ class Kernel:
         blocks = self._blocks(kernel)
         partial = bool(program.sums) and shape.mode == "held"
         count = len(kernel.outs) + len(program.row_outs) + partial + len(kernel.inputs)
-        fixed = [self.geometry()]
+        widths = (*(1,) * count, *(3,) * program.faults)
         launcher = Launcher(
             self.work.client,
             source(kernel),
             kernel.name,
             blocks,
             kernel.threads,
-            (1,) * count,
-            fixed,
+            widths,
+            [self.geometry()],
         )
         return launcher, blocks, kernel
 
@@ -323,6 +328,7 @@ def launches(parts: Parts, out: Any) -> Callable[[Sequence[int]], tuple[Any, ...
     else:
         kernel = Kernel(work, parts.held, parts.stream)
     values = [i for i, side in enumerate(work.inputs) if side.role == "value"]
+    form, faults = work.form, client.faults
 
     def run(given: Sequence[int]) -> tuple[Any, ...]:
         outs = tuple([allocate(client.pool, spec) for spec in specs])
@@ -332,7 +338,10 @@ def launches(parts: Parts, out: Any) -> Callable[[Sequence[int]], tuple[Any, ...
             return outs
         read = [a for i, a in enumerate(given) if i not in values] if values else given
         launcher, _, _ = kernel.made(kernel.pick((*read, *written[:count])))
-        launcher(*written, *given)
+        if form is None:
+            launcher(*written, *given)
+        else:
+            launcher(*written, *given, *faults.parameters(form))
         return outs
 
     return run

@@ -8,7 +8,8 @@
 
 struct Faults { u64 record, claimed, site; };
 
-__device__ __noinline__ void report(const Faults& faults, i64 value, i64 offset, int which) {
+// For kernels with registers to spare; the call below takes none of those without.
+__device__ __forceinline__ void tell(const Faults& faults, i64 value, i64 offset, int which) {
     u32* claimed = reinterpret_cast<u32*>(faults.claimed);
     if (*(volatile u32*)claimed != 0u || atomicCAS(claimed, 0u, 1u) != 0u) return;
     volatile u64* record = reinterpret_cast<volatile u64*>(faults.record);
@@ -17,6 +18,9 @@ __device__ __noinline__ void report(const Faults& faults, i64 value, i64 offset,
     record[3] = (u64)which;
     __threadfence_system();
     record[0] = faults.site;
+}
+__device__ __noinline__ void report(const Faults& faults, i64 value, i64 offset, int which) {
+    tell(faults, value, offset, which);
 }
 
 // The place that an index means on an axis of `length`, which is not 0; `wraps` counts a negative
