@@ -47,6 +47,26 @@ def test_turned_copies(shape: tuple[int, int], dtype: str, device: str) -> None:
     np.testing.assert_array_equal(t.T.copy().numpy(), t.numpy().T)
 
 
+def test_turned_copies_by_pairs(device: str, client: Any) -> None:
+    """Pairs where sizes, strides and addresses are even; else element by element."""
+    whole = np.arange(3 * 72 * 151).reshape(3, 72, 151).astype(ruda.bfloat16.numpy)
+    t = moved(whole, device)
+    for start, stop in ((0, 150), (1, 151), (0, 151)):
+        shown = t[:, :, start:stop]
+        same(shown.permute_dims((0, 2, 1)).copy(), whole[:, :, start:stop].transpose(0, 2, 1))
+    even = np.ascontiguousarray(whole[:, :, :150])
+    t = moved(even, device)
+    for start, stop in ((0, 150), (2, 150), (1, 149)):
+        shown = t[:, :, start:stop].permute_dims((0, 2, 1))
+        same(shown.copy(), even[:, :, start:stop].transpose(0, 2, 1))
+        same(
+            (shown * 2).astype("float16"),
+            (even[:, :, start:stop] * 2).transpose(0, 2, 1).astype(np.float16),
+        )
+    pairs = [n for n in client.driver.launches if "_by2_tile64" in n]
+    assert any(n.startswith("copy") for n in pairs) and any("multiply" in n for n in pairs), pairs
+
+
 def test_maps_of_turned_operands(device: str, rng: np.random.Generator) -> None:
     x = rng.standard_normal((50, 70)).astype(np.float32)
     y = rng.standard_normal((70, 50)).astype(np.float32)

@@ -4,7 +4,7 @@ A kernel is made per class (operator, dtypes, which operands are by value, rank 
 never per shape: sizes and strides are arguments. Rank 0 is the flat case: every operand is
 row-major and of the output's shape, or a single element, and is read 16 bytes at a time. With
 ``count`` the last dimension is read and written by packs; with ``tile`` it is turned in shared
-memory, for operands that lie densely along another one.
+memory, for operands that lie densely along another one, with both by packs on either side.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ruda.backends.cuda.codegen_templates import FLAT, MANY, PACKED, STRIDED, TILED
+from ruda.backends.cuda.codegen_templates import FLAT, MANY, PACKED, PAIRED, STRIDED, TILED
 from ruda.backends.cuda.types import code_of, computed, stored
 from ruda.core.dtypes import DType
 
@@ -80,7 +80,7 @@ def body(kernel: Map) -> str:
     if kernel.rank == 0:
         return _flat(kernel)
     if kernel.tile:
-        return _tiled(kernel)
+        return _paired(kernel) if kernel.count else _tiled(kernel)
     return _packed(kernel) if kernel.count else _strided(kernel)
 
 
@@ -241,6 +241,19 @@ def _tiled(kernel: Map) -> str:
         tiles="\n".join(tiles),
         loads="\n".join(loads),
         from_memory=_arguments(kernel, straight, turned="{0}_tile[q + lane][r + row]"),
+    )
+
+
+def _paired(kernel: Map) -> str:
+    """As ``_tiled`` with one operand that is turned, of two bytes as the output is, in pairs."""
+    turned = next(o for o in kernel.operands if o.form == "turned")
+    return PAIRED.format(
+        **_common(kernel, "i64" if kernel.wide else "i32"),
+        **_places(kernel, ("turned", "out_")),
+        given=stored(turned.dtype),
+        x=turned.name,
+        from_even=_arguments(kernel, "even.at[j]"),
+        from_odd=_arguments(kernel, "odd.at[j]"),
     )
 
 

@@ -85,17 +85,8 @@ extern "C" __global__ void __launch_bounds__({threads})
 """
 )
 
-# Dimensions: the rest, then b, along which turned operands lie densely, then a, along which the
-# output does. A block takes {tile} x {tile} of (b, a): reads along b, turns in shared memory (a
-# tile each turned operand, padded so that reading down a column meets every bank), writes along a.
-TILED = """{function}
-struct Geometry {{ {index} size[{rank}]{fields}; }};
-
-extern "C" __global__ void __launch_bounds__({threads})
-{name}({parameters}, const Geometry at) {{
-{tiles}
-{singles}
-    const {index} na = at.size[{rank} - 1], nb = at.size[{rank} - 2];
+# The tile of a block, and where the operands begin for it.
+TILE = """    const {index} na = at.size[{rank} - 1], nb = at.size[{rank} - 2];
     const {index} wide = (na + {tile} - 1) / {tile}, high = (nb + {tile} - 1) / {tile};
     {index} rest = ({index})blockIdx.x / wide{zeros};
     const {index} a0 = (({index})blockIdx.x - rest * wide) * {tile};
@@ -110,7 +101,22 @@ extern "C" __global__ void __launch_bounds__({threads})
         rest = whole;
     }}
     const int lane = threadIdx.x & 31, row = threadIdx.x >> 5;
-#pragma unroll
+"""
+
+# Dimensions: the rest, then b, along which turned operands lie densely, then a, along which the
+# output does. A block takes {tile} x {tile} of (b, a): reads along b, turns in shared memory (a
+# tile each turned operand, padded so that reading down a column meets every bank), writes along a.
+TILED = (
+    """{function}
+struct Geometry {{ {index} size[{rank}]{fields}; }};
+
+extern "C" __global__ void __launch_bounds__({threads})
+{name}({parameters}, const Geometry at) {{
+{tiles}
+{singles}
+"""
+    + TILE
+    + """#pragma unroll
     for (int r = 0; r < {tile}; r += {threads} / 32)
 #pragma unroll
         for (int q = 0; q < {tile}; q += 32) {{
@@ -131,6 +137,49 @@ extern "C" __global__ void __launch_bounds__({threads})
         }}
 }}
 """
+)
+
+# As TILED for elements of two bytes: pairs are read along b and written along a, both sizes are
+# even and all addresses multiples of a pair. Pair p of row r lies r / 2 places further on in its
+# row, so that neither rows nor the even or odd ones among them meet in a bank.
+PAIRED = (
+    """{function}
+struct Geometry {{ {index} size[{rank}]{fields}; }};
+
+extern "C" __global__ void __launch_bounds__({threads})
+{name}({parameters}, const Geometry at) {{
+    __shared__ Pack<{given}, 2> tile[64 * 32];
+{singles}
+"""
+    + TILE.replace("{tile}", "64")
+    + """#pragma unroll
+    for (int q = 0; q < 64; q += {threads} / 32) {{
+        const int r = q + row;
+        const {index} a = a0 + r, b = b0 + 2 * lane;
+        if (a < na && b < nb)
+            tile[r * 32 + (lane + r / 2) % 32] = *reinterpret_cast<const Pack<{given}, 2>*>(
+                {x}_data + {x}_at + b + a * at.{x}[{rank} - 1]);
+    }}
+    __syncthreads();
+#pragma unroll
+    for (int q = 0; q < 32; q += {threads} / 32) {{
+        const int p = q + row;
+        const {index} a = a0 + 2 * lane, b = b0 + 2 * p;
+        if (a >= na || b >= nb) continue;
+        const Pack<{given}, 2> even = tile[2 * lane * 32 + (p + lane) % 32];
+        const Pack<{given}, 2> odd = tile[(2 * lane + 1) * 32 + (p + lane) % 32];
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {{
+            Pack<{out}, 2> result;
+            result.at[0] = apply({from_even});
+            result.at[1] = apply({from_odd});
+            *reinterpret_cast<Pack<{out}, 2>*>(out + out__at + (b + j) * at.out_[{rank} - 2] + a) =
+                result;
+        }}
+    }}
+}}
+"""
+)
 
 # table: for each tensor where its output and its dense operands lie, and its size; chunks: which
 # tensor a block has, and which part of {chunk} elements. Outputs may lie where operands do. Two

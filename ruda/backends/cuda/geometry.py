@@ -19,8 +19,8 @@ _SHORTEST_TURN = 16
 class Layout(NamedTuple):
     """Collapsed sizes, and for each operand its form and its strides along them.
 
-    ``count`` and ``tile`` are those of ``codegen.Map``; with ``count`` the last size and the last
-    strides are those of packs.
+    ``count`` and ``tile`` are those of ``codegen.Map``; with ``count`` alone the last size and the
+    last strides are those of packs.
     """
 
     sizes: Shape
@@ -164,6 +164,18 @@ def by_tiles(layout: Layout, itemsizes: tuple[int, ...]) -> Layout | None:
     tile = 64 if largest * sum(turned) <= 4 and shortest > 32 else 32
     strides = tuple(ordered(s) for s in layout.strides)
     return Layout(ordered(sizes), forms, strides, ordered(out), 0, tile)
+
+
+def by_pairs(tiles: Layout, itemsizes: tuple[int, ...]) -> Layout | None:
+    """``tiles`` of two-byte elements in pairs along both dimensions, where strides allow it."""
+    moving = [(s, size) for s, size in zip(tiles.strides, itemsizes, strict=False) if s]
+    if tiles.tile != 64 or tiles.out is None or [size for _, size in moving] != [2]:
+        return None
+    turned = moving[0][0]
+    even = (*tiles.sizes[-2:], *turned[:-2], turned[-1], *tiles.out[:-1])
+    if itemsizes[-1] != 2 or any(n % 2 for n in even):
+        return None
+    return tiles._replace(count=2)
 
 
 def packed(layout: Layout, wide: bool) -> bytes:

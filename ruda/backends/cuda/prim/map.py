@@ -12,7 +12,15 @@ from collections.abc import Callable
 from typing import Any
 
 from ruda.backends.cuda import codegen
-from ruda.backends.cuda.geometry import Layout, by_packs, by_tiles, layout_of, needs_wide, packed
+from ruda.backends.cuda.geometry import (
+    Layout,
+    by_packs,
+    by_pairs,
+    by_tiles,
+    layout_of,
+    needs_wide,
+    packed,
+)
 from ruda.backends.cuda.launch import Launcher, raw_bits
 from ruda.backends.cuda.memory import allocate
 from ruda.core.dtypes import compute_of
@@ -95,6 +103,9 @@ def bind_into(
     if packs is not None:
         return _by_packs(client, layout, packs, made, wide)
     tiles = by_tiles(layout, sizes)
+    pairs = by_pairs(tiles, sizes) if tiles is not None else None
+    if tiles is not None and pairs is not None:
+        return _by_packs(client, tiles, pairs, made, wide)
     return _strided(client, *made(tiles or layout), tiles or layout, wide)
 
 
@@ -145,10 +156,10 @@ def _strided(
 def _by_packs(
     client: Any, layout: Layout, packs: Layout, made: Callable[[Layout], Any], wide: bool
 ) -> Callable[..., None]:
-    """By packs where all addresses are multiples of one, else element by element."""
+    """By packs where all addresses are multiples of one, else as ``layout`` says."""
     kernel, reads = made(packs)
     fast = _strided(client, kernel, reads, packs, wide)
-    moving = [i for i, o in enumerate(kernel.operands) if o.form in ("run", "dense")]
+    moving = [i for i, o in enumerate(kernel.operands) if o.form in ("run", "dense", "turned")]
     largest = max(kernel.out.itemsize, *(kernel.operands[i].dtype.itemsize for i in moving), 1)
     mask = packs.count * largest - 1
     spare: list[Callable[..., None]] = []
