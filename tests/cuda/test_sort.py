@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import ruda
+from ruda.backends.cuda.prim.sort import numbering
 
 Function = Callable[..., Any]
 DTYPES = [
@@ -118,3 +119,22 @@ def test_searchsorted(side: str, device: str, rng: np.random.Generator) -> None:
     alike(lambda x, y: find(x[::2], y.T), device, lines[0], values.astype("f"))
     alike(find, device, np.zeros(0), values)
     alike(find, device, lines, np.zeros((3, 0)))
+
+
+def test_many_tiles_of_several_rows(device: str, rng: np.random.Generator) -> None:
+    x = mixed(rng, (2, 40_000))
+    x[1, 30_000:] = 3
+    orders(device, x, "float32", ways=(False,))
+
+
+@pytest.mark.parametrize(
+    ("n", "largest"), [(50, 1000), (3000, 200), (20_000, 255), (20_000, 70_000)]
+)
+def test_numbers_below_a_limit(client: Any, n: int, largest: int, rng: np.random.Generator) -> None:
+    numbers = rng.integers(0, largest + 1, n).astype("u4")
+    numbers[::3] = largest
+    given = ruda.asarray(numbers, device="cuda:0")
+    found = [client.read(given.spec, h) for h in numbering(client, n, largest)(given.handle)]
+    order = np.argsort(numbers, kind="stable")
+    np.testing.assert_array_equal(found[0], numbers[order])
+    np.testing.assert_array_equal(found[1], order)

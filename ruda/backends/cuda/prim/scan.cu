@@ -4,12 +4,13 @@
 // MODE 1  LANES threads to a row, inner = 1; grid-stride over rows; no shared memory.
 // MODE 2  a block to a row, inner = 1; grid-stride over rows; tiles of THREADS R V elements.
 // MODE 3  few long rows, inner = 1, one pass: as many blocks as the device holds take tiles by
-//         ticket, show their totals, and fold those before them. While a block waits for totals and
-//         writes, its next tile is on the way to shared memory (SHARED bytes: a tile of x and y).
+//         ticket, show their totals, and fold those before them. A block has three tiles in shared
+//         memory (SHARED bytes): one that waits for the totals before it, one whose own total is
+//         shown meanwhile, one on its way.
 // MODE 4  a thread to a column and segment of it (grid columns / THREADS x segments), after
 // MODE 5  has stored the total of each segment; with one segment MODE 4 comes alone.
-// Settings: THREADS (256; more in MODE 3 for small items), BLOCKS to a multiprocessor.
-// Static shared memory: less than 2 KiB for items of up to 32 bytes. Places of i32: n below 2^31.
+// Settings: THREADS (256; more in MODE 3), BLOCKS to a multiprocessor.
+// Static shared memory: less than 4 KiB for items of up to 32 bytes. Places of i32: n below 2^31.
 //
 // Why MODE 3 rounds the same way in every run: no tile adds a prefix that another one happened to
 // have ready. What lies before tile t is folded from totals of single tiles, which depend on the
@@ -220,6 +221,21 @@ __device__ __forceinline__ int spot(int r) {
     return (((threadIdx.x >> 5) * R + r) * 32 + (threadIdx.x & 31)) * V;
 }
 
+// From the totals of the warps: that of the tile, and in `ahead` what lies before this warp.
+__device__ __forceinline__ Item over_warps(const Item* sums, Item& ahead) {
+    const int warp = threadIdx.x >> 5;
+    Item total = sums[0];
+    ahead = neutral();
+#pragma unroll
+    for (int w = 1; w < WARPS; ++w) {
+        if (w == warp) ahead = total;
+        total = join(total, sums[w]);
+    }
+    return total;
+}
+#endif
+
+#if MODE == 2
 // One tile's packs become inclusive, before[r] what this warp holds ahead of pack r (nothing for
 // the first pack of the first lane). Returns the warp's total.
 __device__ __forceinline__ Item over_warp(Item (&v)[R][V], Item (&before)[R]) {
@@ -235,19 +251,6 @@ __device__ __forceinline__ Item over_warp(Item (&v)[R][V], Item (&before)[R]) {
         met = r > 0 ? join(met, end) : end;
     }
     return met;
-}
-
-// From the totals of the warps: that of the tile, and in `ahead` what lies before this warp.
-__device__ __forceinline__ Item over_warps(const Item* sums, Item& ahead) {
-    const int warp = threadIdx.x >> 5;
-    Item total = sums[0];
-    ahead = neutral();
-#pragma unroll
-    for (int w = 1; w < WARPS; ++w) {
-        if (w == warp) ahead = total;
-        total = join(total, sums[w]);
-    }
-    return total;
 }
 
 __device__ __forceinline__ void load_tile(Item (&v)[R][V], INPUTS, i64 p0, const Geometry& at,
@@ -271,9 +274,7 @@ __device__ __forceinline__ void store_tile(OUT* __restrict__ out PLACES_PARAMETE
         if (p < n) store(out PLACES_ARGUMENT, v[r], all, lead || within, p, n, packed);
     }
 }
-#endif
 
-#if MODE == 2
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 NAME(OUT* __restrict__ out PLACES_PARAMETER, INPUTS, const u32 packed, const Geometry at) {
     __shared__ Item sums[WARPS];
@@ -369,92 +370,165 @@ __device__ __forceinline__ Item looked_back(Item& carry, i64& done, const u64* c
     }
 }
 
-// A whole tile at p0 begins its way to `stage`: packs of x, then those of y.
-__device__ __forceinline__ void fetch(unsigned char* stage, INPUTS, i64 p0, i64 n) {
-#pragma unroll
-    for (int r = 0; r < R; ++r) {
-        const int i = spot(r);
-        const i64 from = REVERSE ? n - p0 - i - V : p0 + i;
-        copy_async<sizeof(Pack<X>)>(stage + i * sizeof(X), x + from);
-#if OP == LINEAR
-        copy_async<sizeof(Pack<Y>)>(stage + TILE * sizeof(X) + i * sizeof(Y), y + from);
-#endif
-    }
-}
-__device__ __forceinline__ void take(Item (&v)[R][V], const unsigned char* stage, i64 p0, i64 n) {
-    copied();
-#pragma unroll
-    for (int r = 0; r < R; ++r) {
-        const int i = spot(r);
-        const Pack<X> a = *reinterpret_cast<const Pack<X>*>(stage + i * sizeof(X));
-#if OP == LINEAR
-        const unsigned char* second = stage + TILE * sizeof(X) + i * sizeof(Y);
-        const Pack<Y> b = *reinterpret_cast<const Pack<Y>*>(second);
-#else
-        const Pack<X>& b = a;
-#endif
-        unpack(v[r], a, b, p0 + i, n);
-    }
-}
-
 // Where the tile of a number lies.
 struct Tile {
-    i64 row, t, p0;
-    bool staged;
-    __device__ __forceinline__ Tile(u64 number, const Geometry& at, bool packed) {
-        row = number / at.tiles;
-        t = number - row * at.tiles;
-        p0 = t * TILE;
-        staged = packed && p0 + TILE <= at.n;
+    u32 row, t;
+    i64 p0;
+    __device__ __forceinline__ Tile(u32 number, const Geometry& at) {
+        row = number / (u32)at.tiles;
+        t = number - row * (u32)at.tiles;
+        p0 = (i64)t * TILE;
     }
 };
 
-// work [1 + rows tiles WORDS], zero before: the ticket, then the totals shown.
+// A tile begins its way to `stage`: packs of x, then those of y, each read by the thread that sent
+// it. What cannot be read in packs is there at once.
+template <class E> __device__ __forceinline__
+void send(unsigned char* stage, const E* __restrict__ from, i64 step, const Tile& tile, i64 n,
+          bool packed) {
+    E* room = reinterpret_cast<E*>(stage);
+#pragma unroll
+    for (int r = 0; r < R; ++r) {
+        const int i = spot(r);
+        const i64 p = tile.p0 + i;
+        if (packed && p + V <= n) {
+            copy_async<sizeof(Pack<E>)>(room + i, from + (REVERSE ? n - p - V : p));
+            continue;
+        }
+#pragma unroll
+        for (int k = 0; k < V; ++k)
+            if (p + k < n) room[i + (REVERSE ? V - 1 - k : k)] = from[index_of(p + k, n) * step];
+    }
+}
+__device__ __forceinline__ void fetch(unsigned char* stage, INPUTS, const Tile& tile,
+                                      const Geometry& at, bool packed) {
+    send(stage, x + tile.row * at.x[0], at.x[1], tile, at.n, packed);
+#if OP == LINEAR
+    send(stage + TILE * sizeof(X), y + tile.row * at.y[0], at.y[1], tile, at.n, packed);
+#endif
+}
+
+// Pack r of this thread, inclusive.
+__device__ __forceinline__ void take(Item (&v)[V], const unsigned char* stage, int r, i64 p0,
+                                     i64 n) {
+    const int i = spot(r);
+    const Pack<X> a = *reinterpret_cast<const Pack<X>*>(stage + i * sizeof(X));
+#if OP == LINEAR
+    const unsigned char* second = stage + TILE * sizeof(X) + i * sizeof(Y);
+    const Pack<Y> b = *reinterpret_cast<const Pack<Y>*>(second);
+#else
+    const Pack<X>& b = a;
+#endif
+    unpack(v, a, b, p0 + i, n);
+#pragma unroll
+    for (int k = 0; k < V; ++k)
+        if (p0 + i + k >= n) v[k] = neutral();
+    fold_in_order(v);
+}
+
+// The total of a warp's part of a tile, in lane 0.
+__device__ __forceinline__ Item total_of_warp(const unsigned char* stage, i64 p0, i64 n) {
+    Item sum = neutral();
+#pragma unroll
+    for (int r = 0; r < R; ++r) {
+        Item v[V];
+        take(v, stage, r, p0, n);
+        const Item one = over_group(v[V - 1], 32);
+        sum = r > 0 ? join(sum, one) : one;
+    }
+    return sum;
+}
+
+// Writes a warp's part of a tile; `ahead` lies before it, if anything does (`some`).
+__device__ __forceinline__ void write_out(OUT* __restrict__ out PLACES_PARAMETER,
+                                          const unsigned char* stage, Item ahead, bool some,
+                                          i64 p0, i64 n, bool packed) {
+    const int lane = threadIdx.x & 31;
+#pragma unroll
+    for (int r = 0; r < R; ++r) {
+        Item v[V];
+        take(v, stage, r, p0, n);
+        const Item sum = over_lanes(v[V - 1], lane, 32);
+        Item before = lane_below(sum, 1, 32);
+        if (lane == 0) before = ahead;
+        else if (some) before = join(ahead, before);
+        const i64 p = p0 + spot(r);
+        if (p < n) store(out PLACES_ARGUMENT, v, before, some || lane > 0, p, n, packed);
+        const Item end = of_lane(sum, 31, 32);
+        ahead = some ? join(ahead, end) : end;
+        some = true;
+    }
+}
+
+// work, zero before: the ticket, then the totals shown [rows, tiles, WORDS].
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 NAME(OUT* __restrict__ out PLACES_PARAMETER, INPUTS, u64* __restrict__ work, const u32 packed,
      const Geometry at) {
     DYNAMIC_SHARED(unsigned char, stage);
-    __shared__ Item sums[WARPS], folds[WARPS];
-    __shared__ u64 ticket;
-    const u64 count = at.rows * at.tiles;
-    if (threadIdx.x == 0) ticket = atomicAdd(work, 1ull);
+    __shared__ Item sums[2][WARPS], folds[WARPS];
+    __shared__ u32 tickets[2];
+    const int size = TILE * (sizeof(X) + (OP == LINEAR ? sizeof(Y) : 0)), warp = threadIdx.x >> 5;
+    const u32 count = (u32)(at.rows * at.tiles);
+    u64* cells = work + 1;
+    if (threadIdx.x == 0) tickets[0] = (u32)atomicAdd(work, 1ull);
     __syncthreads();
-    u64 number = ticket;
+    u32 number = tickets[0], coming = 0;
     if (number >= count) return;
-    Tile here(number, at, packed);
-    if (here.staged) fetch(stage, x + here.row * at.x[0], y + here.row * at.y[0], here.p0, at.n);
+    // The first tile's total; the tickets of a block are far apart if all take their first first.
+    fetch(stage, x, y, Tile(number, at), at, packed);
+    fetches_end();
+    fetches_arrive<0>();
+    if (threadIdx.x == 0) tickets[1] = (u32)atomicAdd(work, 1ull);
+    const Item first = total_of_warp(stage, Tile(number, at).p0, at.n);
+    if ((threadIdx.x & 31) == 0) sums[0][warp] = first;
     __syncthreads();
+    u32 next = tickets[1];
+    Item unused;
+    if (threadIdx.x == 0) show(cells + (i64)number * WORDS, over_warps(sums[0], unused));
+    if (next < count) fetch(stage + size, x, y, Tile(next, at), at, packed);
+    fetches_end();
+    if (threadIdx.x == 0) tickets[0] = (u32)atomicAdd(work, 1ull);
+    __syncthreads();
+
     Item carry = neutral();
-    i64 row = here.row, done = 0;
-    for (;;) {
-        u64 next = 0;
-        if (threadIdx.x == 0) next = atomicAdd(work, 1ull);
-        Item v[R][V], before[R], ahead;
-        if (here.staged) take(v, stage, here.p0, at.n);
-        else load_tile(v, x + here.row * at.x[0], y + here.row * at.y[0], here.p0, at, packed);
-        const Item sum = over_warp(v, before);
-        if ((threadIdx.x & 31) == 0) sums[threadIdx.x >> 5] = sum;
-        if (threadIdx.x == 0) ticket = next;
+    u32 row = 0;
+    i64 done = 0;
+    for (int turn = 0, at_stage = 0;; turn ^= 1) {
+        const int second = at_stage == 2 ? 0 : at_stage + 1, third = 3 - at_stage - second;
+        const Tile here(number, at);
+        coming = tickets[turn];
+        if (coming < count) fetch(stage + third * size, x, y, Tile(coming, at), at, packed);
+        fetches_end();
+        u32 later = 0;
+        if (threadIdx.x == 0) later = (u32)atomicAdd(work, 1ull);
+        fetches_arrive<1>();
+        if (next < count) {
+            const Item sum = total_of_warp(stage + second * size, Tile(next, at).p0, at.n);
+            if ((threadIdx.x & 31) == 0) sums[turn ^ 1][warp] = sum;
+        }
+        if (threadIdx.x == 0) tickets[turn ^ 1] = later;
         __syncthreads();
-        const Item total = over_warps(sums, ahead);
-        u64* cells = work + 1 + here.row * at.tiles * WORDS;
-        if (threadIdx.x == 0) show(cells + here.t * WORDS, total);
-        number = ticket;
-        const Tile after(number, at, packed && number < count);
-        if (after.staged)
-            fetch(stage, x + after.row * at.x[0], y + after.row * at.y[0], after.p0, at.n);
+        if (threadIdx.x == 0 && next < count)
+            show(cells + (i64)next * WORDS, over_warps(sums[turn ^ 1], unused));
+        Item ahead;
+        over_warps(sums[turn], ahead);
         if (row != here.row) done = 0;
         row = here.row;
-        const Item lead = looked_back(carry, done, cells, here.t, folds);
-        OUT* target = out + here.row * at.n;
+        const u64* shown = cells + (i64)(number - here.t) * WORDS;
+        const Item lead = looked_back(carry, done, shown, here.t, folds);
+        const bool some = here.t > 0 || warp > 0;
+        if (here.t > 0) ahead = warp > 0 ? join(lead, ahead) : lead;
+        const i64 from = here.row * at.n;
+        const unsigned char* own = stage + at_stage * size;
 #ifdef PLACES
-        i64* targets = places + here.row * at.n;
-        store_tile(target, targets, v, before, ahead, lead, here.t > 0, here.p0, at.n, packed);
+        write_out(out + from, places + from, own, ahead, some, here.p0, at.n, packed);
 #else
-        store_tile(target, v, before, ahead, lead, here.t > 0, here.p0, at.n, packed);
+        write_out(out + from, own, ahead, some, here.p0, at.n, packed);
 #endif
-        if (number >= count) return;
-        here = after;
+        if (next >= count) return;
+        number = next;
+        next = coming;
+        at_stage = second;
     }
 }
 #endif

@@ -22,10 +22,9 @@ from ruda.core.dtypes import compute_of, uint8
 from ruda.core.spec import Spec, spec_of
 
 THREADS = 256
-# Bytes of items that a thread holds in a block's tile, and in one of the tiles that blocks chain.
-_BLOCK_BYTES, _CHAINED_BYTES = 64, 96
-# Blocks of a multiprocessor that chain tiles, and threads of each.
-_RESIDENT, _CHAINED_THREADS = 2, 384
+# Where blocks chain tiles: threads of one, blocks of a multiprocessor, tiles in the shared memory
+# of a block, most packs of a thread in a tile, and shared memory for other things.
+_CHAINED, _RESIDENT, _STAGES, _MOST_PACKS, _BESIDE = 384, 2, 3, 8, 4096
 _OPS = {
     "cumsum": "SUM",
     "cumprod": "PROD",
@@ -61,11 +60,7 @@ class _Scan:
         widest = max(self.out.dtype.itemsize, *(d.itemsize for d in self.stored))
         self.pack = 8 if widest <= 2 else 4
         self.threads, self.blocks = THREADS, 2
-        self.repeat = self.packs_in(_BLOCK_BYTES, 4)
-
-    def packs_in(self, nbytes: int, most: int) -> int:
-        """Packs of a thread, up to ``most``, whose items take ``nbytes``."""
-        return max(1, min(most, nbytes // (self.pack * self.item)))
+        self.repeat = max(1, min(4, 64 // (self.pack * self.item)))
 
     def source(self, mode: int, lanes: int = 0) -> tuple[str, str]:
         """Name and text of the kernel of ``mode``."""
@@ -183,12 +178,11 @@ def _lanes(client: Any, scan: _Scan) -> Callable[..., None]:
 
 def _chained(client: Any, scan: _Scan) -> Callable[..., None]:
     """One pass over few long rows; what tiles wait for is zeroed first."""
+    each = _chain(client, scan)
     packs = scan.packs()
-    tile = _tile(client, scan)
-    tiles = -(-scan.n // tile)
+    tiles = -(-scan.n // (scan.threads * scan.pack * scan.repeat))
     grid = min(scan.rows * tiles, client.driver.multiprocessors * _RESIDENT)
-    inputs = 2 if scan.op == "linear_recurrence" else 1
-    shared = tile * sum(d.itemsize for d in scan.stored[:inputs])
+    shared = _STAGES * scan.repeat * each
     launch = scan.launcher(3, grid, 2, scan.geometry(tiles), shared=shared)
     nbytes = 8 * (1 + scan.rows * tiles * -(-scan.item // 4))
     work = spec_of(client, (nbytes,), uint8)
@@ -202,15 +196,22 @@ def _chained(client: Any, scan: _Scan) -> Callable[..., None]:
     return queue
 
 
-def _tile(client: Any, scan: _Scan) -> int:
-    """Elements of a tile that a block chains: large ones where every block has several of them."""
-    scan.blocks = _RESIDENT
-    if scan.pack * scan.item <= _CHAINED_BYTES:
-        scan.threads, scan.repeat = _CHAINED_THREADS, scan.packs_in(_CHAINED_BYTES, 6)
-    large = scan.threads * scan.pack * scan.repeat
-    if scan.rows * scan.n < 2 * _RESIDENT * client.driver.multiprocessors * large:
+def _chain(client: Any, scan: _Scan) -> int:
+    """Set the tiles that blocks chain, which fill shared memory; returns the bytes of their packs.
+
+    Packs are of 16 bytes, but of no less than the 4 that are copied at once. Where blocks would
+    have few tiles, these are smaller.
+    """
+    sizes = [d.itemsize for d in scan.stored[: 2 if scan.op == "linear_recurrence" else 1]]
+    scan.threads, scan.blocks = _CHAINED, _RESIDENT
+    scan.pack = max(16 // max(scan.out.dtype.itemsize, *sizes), 4 // min(sizes), 1)
+    each = scan.threads * scan.pack * sum(sizes)
+    room = client.driver.shared_memory // _RESIDENT - _BESIDE
+    scan.repeat = max(1, min(_MOST_PACKS, room // (_STAGES * each)))
+    tile = scan.threads * scan.pack * scan.repeat
+    if scan.rows * scan.n < 2 * _RESIDENT * client.driver.multiprocessors * tile:
         scan.repeat = min(scan.repeat, 2)
-    return scan.threads * scan.pack * scan.repeat
+    return each
 
 
 def _columns(client: Any, scan: _Scan) -> Callable[..., None]:

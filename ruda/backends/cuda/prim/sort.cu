@@ -2,20 +2,21 @@
 //
 // MODE 1  n up to 64: a warp to a row counts for each element how many come before it.
 // MODE 2  n up to THREADS ITEMS: a block to a row, all passes in shared memory (SHARED bytes).
-// MODE 3  counts of all digits of a row: grid rows parts, 1 KiB of shared memory a pass.
+// MODE 3  counts of all digits of a row: grid rows parts, a block to up to 2^19 elements.
 // MODE 4  counts to first places: a block of 256 threads to a row and pass.
-// MODE 5  one pass over rows of any length below 2^32: a block to a tile of THREADS ITEMS, tiles in
-//         the order of a ticket; where a tile's digits go follows from the counts shown by the tiles
-//         before it. FIRST reads elements, LAST writes what is wanted (SHARED bytes).
-// Settings: X an element, DESCENDING, PAIRS (a place travels with each key), VALUES and PLACES (what
-// is written), STATUS (u32 for rows below 2^30, else u64). MODE 1 and 2 write the first `kept`.
+// MODE 5  one pass over rows of any length below 2^32: as many blocks as the device holds take
+//         tiles of THREADS ITEMS by ticket; where a tile's digits go follows from the counts shown
+//         by the tiles before it. While a block waits for them and writes, the keys of its next
+//         tile are on their way. FIRST reads elements, LAST writes what is wanted (SHARED bytes).
+// Settings: X an element, PASSES (digits that count), DESCENDING, PAIRS (a place travels with each
+// key), VALUES and PLACES (what is written), PLACE (type of a place written), STATUS (u32 for rows
+// below 2^30, else u64), BLOCKS to a multiprocessor. MODE 1 and 2 write the first `kept`.
 #include "ruda/keys.cuh"
 #include "ruda/together.cuh"
 
 typedef Key<X>::U U;
 #define WARPS (THREADS / 32)
 #define TILE (THREADS * ITEMS)
-#define PASSES ((int)sizeof(U))
 #define DIGITS 256
 
 __device__ __forceinline__ U key_of(X v) { return ordered(v, PAIRS, DESCENDING); }
@@ -34,48 +35,71 @@ __device__ __forceinline__ u32 lanes_with(int digit) {
     return peers;
 }
 
-// rank[k]: how many equal digits lie before key k in this warp's part of the tile, which is 32 ITEMS
-// keys in a row, key k of a lane at 32 k + lane. counts [WARPS, 256] ends as totals of the warps.
+// Keys whose peers are looked up before any of them is counted: counters are then not waited for
+// one by one.
+#define BATCH 4
+
+// Two ranks of up to 16 bits a register.
+struct Ranks {
+    u32 pair[(ITEMS + 1) / 2];
+    __device__ __forceinline__ void set(int k, u32 rank) {
+        pair[k / 2] = k % 2 ? pair[k / 2] | rank << 16 : rank;
+    }
+    __device__ __forceinline__ int operator[](int k) const {
+        return (int)(k % 2 ? pair[k / 2] >> 16 : pair[k / 2] & 0xffffu);
+    }
+};
+
+// rank[k]: how many equal digits lie before key k in this warp's part of the tile, which is 32
+// ITEMS keys in a row, key k of a lane at 32 k + lane. counts [WARPS, 256] ends as totals of the
+// warps.
 __device__ __forceinline__ void rank_in_warps(const U (&key)[ITEMS], int shift, u32* counts,
-                                              int (&rank)[ITEMS]) {
+                                              Ranks& rank) {
     for (int i = threadIdx.x; i < WARPS * DIGITS; i += THREADS) counts[i] = 0;
     __syncthreads();
-    const u32 below = (1u << (threadIdx.x & 31)) - 1;
+    const int lane = threadIdx.x & 31;
+    const u32 below = (1u << lane) - 1;
     u32* own = counts + (threadIdx.x >> 5) * DIGITS;
 #pragma unroll
-    for (int k = 0; k < ITEMS; ++k) {
-        const int digit = digit_of(key[k], shift);
-        const u32 peers = lanes_with(digit);
-        const int before = __popc(peers & below);
-        const u32 met = own[digit];
-        __syncwarp();
-        if (before == 0) own[digit] = met + __popc(peers);
-        __syncwarp();
-        rank[k] = (int)met + before;
+    for (int k0 = 0; k0 < ITEMS; k0 += BATCH) {
+        u32 peers[BATCH], met[BATCH];
+#pragma unroll
+        for (int b = 0; b < BATCH && k0 + b < ITEMS; ++b)
+            peers[b] = lanes_with(digit_of(key[k0 + b], shift));
+#pragma unroll
+        for (int b = 0; b < BATCH && k0 + b < ITEMS; ++b) {
+            met[b] = 0;
+            if ((peers[b] & below) == 0)
+                met[b] = atomicAdd(own + digit_of(key[k0 + b], shift), (u32)__popc(peers[b]));
+            __syncwarp();
+        }
+#pragma unroll
+        for (int b = 0; b < BATCH && k0 + b < ITEMS; ++b)
+            rank.set(k0 + b, __shfl_sync(0xffffffffu, met[b], __ffs(peers[b]) - 1) +
+                                 __popc(peers[b] & below));
     }
-    __syncthreads();
 }
 
-// Of one digit: counts become what lies before each warp; returns the total.
-__device__ __forceinline__ u32 before_warps(u32* counts, int digit) {
+__device__ __forceinline__ u32 over_warps(const u32* counts, int digit) {
     u32 sum = 0;
+#pragma unroll
+    for (int w = 0; w < WARPS; ++w) sum += counts[w * DIGITS + digit];
+    return sum;
+}
+// Of one digit: counts become where each warp's keys start, the first at `start`.
+__device__ __forceinline__ void starts_of_warps(u32* counts, int digit, u32 start) {
 #pragma unroll
     for (int w = 0; w < WARPS; ++w) {
         const u32 here = counts[w * DIGITS + digit];
-        counts[w * DIGITS + digit] = sum;
-        sum += here;
+        counts[w * DIGITS + digit] = start;
+        start += here;
     }
-    return sum;
-}
-__device__ __forceinline__ void add_to_warps(u32* counts, int digit, u32 start) {
-#pragma unroll
-    for (int w = 0; w < WARPS; ++w) counts[w * DIGITS + digit] += start;
 }
 #endif
 
 #if MODE == 1
 extern "C" __global__ void __launch_bounds__(THREADS, 4)
-NAME(X* __restrict__ values, i64* __restrict__ places, const X* __restrict__ x,
+NAME(X* __restrict__ values, PLACE* __restrict__ places, const X* __restrict__ x,
      const i64* __restrict__ given, const i64 rows, const int n, const int kept) {
     __shared__ U keys[WARPS][64];
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
@@ -91,7 +115,7 @@ NAME(X* __restrict__ values, i64* __restrict__ places, const X* __restrict__ x,
             }
             if (rank >= kept) continue;
             if (VALUES) values[row * kept + rank] = x[row * n + i];
-            if (PLACES) places[row * kept + rank] = given ? given[row * n + i] : i;
+            if (PLACES) places[row * kept + rank] = given ? (PLACE)given[row * n + i] : i;
         }
         __syncwarp();
     }
@@ -100,7 +124,7 @@ NAME(X* __restrict__ values, i64* __restrict__ places, const X* __restrict__ x,
 
 #if MODE == 2
 extern "C" __global__ void __launch_bounds__(THREADS, 2)
-NAME(X* __restrict__ values, i64* __restrict__ places, const X* __restrict__ x,
+NAME(X* __restrict__ values, PLACE* __restrict__ places, const X* __restrict__ x,
      const i64* __restrict__ given, const i64 rows, const int n, const int kept) {
     DYNAMIC_SHARED(u32, counts);
     u32* room = counts + WARPS * DIGITS;
@@ -111,7 +135,7 @@ NAME(X* __restrict__ values, i64* __restrict__ places, const X* __restrict__ x,
     x += row * n;
     U key[ITEMS];
     u16 place[ITEMS];
-    int rank[ITEMS];
+    Ranks rank;
 #pragma unroll
     for (int k = 0; k < ITEMS; ++k) {
         const int i = first + 32 * k;
@@ -121,11 +145,12 @@ NAME(X* __restrict__ values, i64* __restrict__ places, const X* __restrict__ x,
 #pragma unroll 1
     for (int pass = 0; pass < PASSES; ++pass) {
         rank_in_warps(key, 8 * pass, counts, rank);
+        __syncthreads();
         const int digit = threadIdx.x;
-        const u32 total = digit < DIGITS ? before_warps(counts, digit) : 0;
+        const u32 total = digit < DIGITS ? over_warps(counts, digit) : 0;
         u32 all;
         const u32 start = sum_before<THREADS>(total, room, all);
-        if (digit < DIGITS) add_to_warps(counts, digit, start);
+        if (digit < DIGITS) starts_of_warps(counts, digit, start);
         __syncthreads();
         const u32* own = counts + (threadIdx.x >> 5) * DIGITS;
 #pragma unroll
@@ -147,40 +172,71 @@ NAME(X* __restrict__ values, i64* __restrict__ places, const X* __restrict__ x,
         const int i = first + 32 * k;
         if (i >= kept || i >= n) continue;
         if (VALUES) values[row * kept + i] = x[place[k]];
-        if (PLACES) places[row * kept + i] = given ? given[row * n + place[k]] : place[k];
+        if (PLACES) places[row * kept + i] = given ? (PLACE)given[row * n + place[k]] : place[k];
     }
 }
 #endif
 
 #if MODE == 3
-// counts [rows, PASSES, 256], zeroed before.
+// A counter has two digits, 128 apart, in its halves, and a bank for each lane (or two lanes): what
+// the keys are like does not make threads wait for each other.
+#define HALF (DIGITS / 2)
+#define COLUMNS (PASSES > 4 ? 16 : 32)
+#define EACH (16 / (int)sizeof(X))
+#define DEEP 4
+struct alignas(16) Pack { X at[EACH]; };
+
+__device__ __forceinline__ void tally(u32* own, U key) {
+#pragma unroll
+    for (int p = 0; p < PASSES; ++p) {
+        const int digit = digit_of(key, 8 * p), low = digit & (HALF - 1);
+        u32* word = own + (p * HALF + low) * COLUMNS + (threadIdx.x & (COLUMNS - 1));
+        atomicAdd(word, digit > low ? 1u << 16 : 1u);
+    }
+}
+
+// counts [rows, PASSES, 256], zeroed before; chunk a multiple of EACH, up to 2^19.
 extern "C" __global__ void __launch_bounds__(THREADS)
-NAME(STATUS* __restrict__ counts, const X* __restrict__ x, const i64 n, const int parts) {
-    __shared__ u32 own[PASSES * DIGITS];
-    for (int i = threadIdx.x; i < PASSES * DIGITS; i += THREADS) own[i] = 0;
+NAME(STATUS* __restrict__ counts, const X* __restrict__ x, const i64 n, const i64 chunk,
+     const i64 parts) {
+    DYNAMIC_SHARED(u32, own);
+    for (int i = threadIdx.x; i < PASSES * HALF * COLUMNS; i += THREADS) own[i] = 0;
     __syncthreads();
-    const i64 row = blockIdx.x / parts, step = (i64)parts * THREADS;
-    i64 i = (i64)(blockIdx.x - row * parts) * THREADS + threadIdx.x;
-    x += row * n;
-    for (; i + 3 * step < n; i += 4 * step) {
-        U key[4];
+    const i64 row = blockIdx.x / parts, start = (blockIdx.x - row * parts) * chunk;
+    const int count = (int)(n - start < chunk ? n - start : chunk);
+    x += row * n + start;
+    int done = 0;
+    if ((reinterpret_cast<u64>(x) & 15) == 0) {
+        const int packs = count / EACH;
+        const Pack* from = reinterpret_cast<const Pack*>(x);
+        for (int i = threadIdx.x; i < packs; i += THREADS * DEEP) {
+            Pack got[DEEP];
 #pragma unroll
-        for (int k = 0; k < 4; ++k) key[k] = key_of(x[i + k * step]);
+            for (int d = 0; d < DEEP; ++d)
+                if (i + d * THREADS < packs) got[d] = from[i + d * THREADS];
 #pragma unroll
-        for (int k = 0; k < 4; ++k)
+            for (int d = 0; d < DEEP; ++d) {
+                if (i + d * THREADS >= packs) continue;
 #pragma unroll
-            for (int p = 0; p < PASSES; ++p)
-                atomicAdd(own + p * DIGITS + digit_of(key[k], 8 * p), 1u);
+                for (int k = 0; k < EACH; ++k) tally(own, key_of(got[d].at[k]));
+            }
+        }
+        done = packs * EACH;
     }
-    for (; i < n; i += step) {
-        const U key = key_of(x[i]);
-#pragma unroll
-        for (int p = 0; p < PASSES; ++p) atomicAdd(own + p * DIGITS + digit_of(key, 8 * p), 1u);
-    }
+    for (int i = done + threadIdx.x; i < count; i += THREADS) tally(own, key_of(x[i]));
     __syncthreads();
     counts += row * PASSES * DIGITS;
-    for (int k = threadIdx.x; k < PASSES * DIGITS; k += THREADS)
-        if (own[k]) atomicAdd(counts + k, (STATUS)own[k]);
+    for (int i = threadIdx.x; i < PASSES * HALF; i += THREADS) {
+        u32 low = 0, high = 0;
+        for (int c = 0; c < COLUMNS; ++c) {
+            const u32 both = own[i * COLUMNS + ((c + i) & (COLUMNS - 1))];
+            low += both & 0xffffu;
+            high += both >> 16;
+        }
+        STATUS* to = counts + i / HALF * DIGITS + i % HALF;
+        if (low) atomicAdd(to, (STATUS)low);
+        if (high) atomicAdd(to + HALF, (STATUS)high);
+    }
 }
 #endif
 
@@ -208,15 +264,30 @@ extern "C" __global__ void __launch_bounds__(DIGITS) NAME(STATUS* __restrict__ c
 #define SUMMED ((STATUS)2 << (8 * sizeof(STATUS) - 2))
 #define AMOUNT (COUNTED - 1)
 
-// Keys of a digit in the tiles before t; shows this tile's own count, then the sum.
+// Tiles whose counts a thread asks for at once: one after the other they would be waited for in
+// turn, longer than a tile takes.
+#define WINDOW 8
+
+__device__ __forceinline__ STATUS fresh(const STATUS* at) {
+    return *reinterpret_cast<const volatile STATUS*>(at);
+}
+
+// Keys of a digit in the tiles before t; shows the sum up to this tile's own count.
 __device__ __forceinline__ STATUS looked_back(STATUS* status, i64 t, STATUS here) {
     STATUS before = 0;
-    for (i64 q = t - 1; q >= 0; --q) {
-        STATUS seen;
-        do seen = *reinterpret_cast<volatile STATUS*>(status + q * DIGITS);
-        while (!(seen & ~AMOUNT));
-        before += seen & AMOUNT;
-        if (seen & SUMMED) break;
+    bool summed = t == 0;
+    for (i64 q = t - 1; !summed; q -= WINDOW) {
+        STATUS seen[WINDOW];
+#pragma unroll
+        for (int j = 0; j < WINDOW; ++j)
+            seen[j] = q < j ? SUMMED : fresh(status + (q - j) * DIGITS);
+#pragma unroll
+        for (int j = 0; j < WINDOW; ++j) {
+            if (summed) continue;
+            while (!(seen[j] & ~AMOUNT)) seen[j] = fresh(status + (q - j) * DIGITS);
+            before += seen[j] & AMOUNT;
+            summed = seen[j] & SUMMED;
+        }
     }
     if (t > 0) *reinterpret_cast<volatile STATUS*>(status + t * DIGITS) = SUMMED | (before + here);
     return before;
@@ -229,83 +300,118 @@ typedef U IN;
 #endif
 #if LAST
 typedef X TO;
-typedef i64 PLACE;
+typedef PLACE TARGET;
 #else
 typedef U TO;
-typedef u32 PLACE;
+typedef u32 TARGET;
 #endif
 
-extern "C" __global__ void __launch_bounds__(THREADS, 2)
-NAME(TO* __restrict__ values, PLACE* __restrict__ places, const IN* __restrict__ x,
-     const u32* __restrict__ given, const STATUS* __restrict__ starts, u64* __restrict__ ticket,
-     const i64 n, const i64 tiles, const int shift) {
+struct Tile {
+    u32 row, t;
+    i64 first;
+    int valid;
+    // Of `tiles` a row of n.
+    __device__ __forceinline__ Tile(u32 number, i64 n, u32 tiles) {
+        row = number / tiles;
+        t = number - row * tiles;
+        const i64 start = (i64)t * TILE;
+        first = row * n + start;
+        valid = n - start < TILE ? (int)(n - start) : TILE;
+    }
+};
+
+// Where key k of this thread lies in a tile.
+__device__ __forceinline__ int spot(int k) {
+    return (threadIdx.x >> 5) * 32 * ITEMS + (threadIdx.x & 31) + 32 * k;
+}
+__device__ __forceinline__ void load(U (&key)[ITEMS], const IN* x, const Tile& at) {
+    x += at.first;
+#pragma unroll
+    for (int k = 0; k < ITEMS; ++k) {
+#if FIRST
+        key[k] = spot(k) < at.valid ? key_of(x[spot(k)]) : (U)~(U)0;
+#else
+        key[k] = spot(k) < at.valid ? x[spot(k)] : (U)~(U)0;
+#endif
+    }
+}
+
+// work, zero before: a ticket, then status [rows tiles, 256].
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
+NAME(TO* __restrict__ values, TARGET* __restrict__ places, const IN* __restrict__ x,
+     const u32* __restrict__ given, const STATUS* __restrict__ starts, u64* __restrict__ work,
+     const i64 n, const u32 tiles, const u32 all_tiles, const int shift) {
     DYNAMIC_SHARED(i64, base);
     u32* counts = reinterpret_cast<u32*>(base + DIGITS);
     u32* room = counts + WARPS * DIGITS;
     U* keys = reinterpret_cast<U*>(room + 64);
     u32* from = reinterpret_cast<u32*>(keys + TILE);
-    __shared__ u64 number;
-    if (threadIdx.x == 0) number = atomicAdd(ticket, 1ull);
+    __shared__ u32 ticket;
+    if (threadIdx.x == 0) ticket = (u32)atomicAdd(work, 1ull);
     __syncthreads();
-    const i64 row = number / tiles, t = number - row * tiles, start = t * TILE;
-    STATUS* status = reinterpret_cast<STATUS*>(ticket + 1) + row * tiles * DIGITS;
-    const int valid = n - start < TILE ? (int)(n - start) : TILE;
-    const int first = (threadIdx.x >> 5) * 32 * ITEMS + (threadIdx.x & 31);
-    x += row * n + start;
-
+    u32 number = ticket;
     U key[ITEMS];
-    int rank[ITEMS];
+    if (number < all_tiles) load(key, x, Tile(number, n, tiles));
+    while (number < all_tiles) {
+        u32 next = 0;
+        if (threadIdx.x == 0) next = (u32)atomicAdd(work, 1ull);
+        const Tile at(number, n, tiles);
+#if PAIRS && !FIRST
+        u32 carried[ITEMS];
 #pragma unroll
-    for (int k = 0; k < ITEMS; ++k) {
-        const int i = first + 32 * k;
-#if FIRST
-        key[k] = i < valid ? key_of(x[i]) : (U)~(U)0;
-#else
-        key[k] = i < valid ? x[i] : (U)~(U)0;
+        for (int k = 0; k < ITEMS; ++k)
+            carried[k] = spot(k) < at.valid ? given[at.first + spot(k)] : 0;
 #endif
-    }
-    rank_in_warps(key, shift, counts, rank);
-    const int digit = threadIdx.x;
-    u32 total = 0;
-    if (digit < DIGITS) {
-        total = before_warps(counts, digit);
-        *reinterpret_cast<volatile STATUS*>(status + t * DIGITS + digit) =
-            (t > 0 ? COUNTED : SUMMED) | (STATUS)total;
-    }
-    u32 all;
-    const u32 local = sum_before<THREADS>(total, room, all);
-    if (digit < DIGITS) add_to_warps(counts, digit, local);
-    __syncthreads();
-    const u32* own = counts + (threadIdx.x >> 5) * DIGITS;
+        Ranks rank;
+        rank_in_warps(key, shift, counts, rank);
+        if (threadIdx.x == 0) ticket = next;
+        __syncthreads();
+        const int digit = threadIdx.x;
+        STATUS* status = reinterpret_cast<STATUS*>(work + 1);
+        status += (i64)(number - at.t) * DIGITS + digit;
+        u32 total = 0;
+        if (digit < DIGITS) {
+            total = over_warps(counts, digit);
+            *reinterpret_cast<volatile STATUS*>(status + (i64)at.t * DIGITS) =
+                (at.t ? COUNTED : SUMMED) | (STATUS)total;
+        }
+        u32 all;
+        const u32 local = sum_before<THREADS>(total, room, all);
+        if (digit < DIGITS) starts_of_warps(counts, digit, local);
+        __syncthreads();
+        const u32* own = counts + (threadIdx.x >> 5) * DIGITS;
 #pragma unroll
-    for (int k = 0; k < ITEMS; ++k) {
-        const int to = (int)own[digit_of(key[k], shift)] + rank[k], i = first + 32 * k;
-        keys[to] = key[k];
+        for (int k = 0; k < ITEMS; ++k) {
+            const int to = (int)own[digit_of(key[k], shift)] + rank[k];
+            keys[to] = key[k];
 #if PAIRS && FIRST
-        from[to] = (u32)(start + i);
+            from[to] = at.t * TILE + spot(k);
 #elif PAIRS
-        if (i < valid) from[to] = given[row * n + start + i];
+            from[to] = carried[k];
 #endif
-    }
-    if (digit < DIGITS) {
-        const STATUS before = looked_back(status + digit, t, (STATUS)total);
-        const STATUS begin = starts[row * PASSES * DIGITS + (shift >> 3) * DIGITS + digit];
-        base[digit] = row * n + (i64)begin + (i64)before - (i64)local;
-    }
-    __syncthreads();
+        }
+        number = ticket;
+        if (number < all_tiles) load(key, x, Tile(number, n, tiles));
+        if (digit < DIGITS) {
+            const STATUS before = looked_back(status, at.t, (STATUS)total);
+            const STATUS begin = starts[((i64)at.row * PASSES + (shift >> 3)) * DIGITS + digit];
+            base[digit] = at.row * n + (i64)begin + (i64)before - (i64)local;
+        }
+        __syncthreads();
 #pragma unroll
-    for (int k = 0; k < ITEMS; ++k) {
-        const int i = k * THREADS + threadIdx.x;
-        if (i >= valid) continue;
-        const U one = keys[i];
-        const i64 to = base[digit_of(one, shift)] + i;
+        for (int k = 0; k < ITEMS; ++k) {
+            const int i = k * THREADS + threadIdx.x;
+            if (i >= at.valid) continue;
+            const U one = keys[i];
+            const i64 to = base[digit_of(one, shift)] + i;
 #if LAST
-        if (VALUES) values[to] = unordered<X>(one, DESCENDING);
-        if (PLACES) places[to] = from[i];
+            if (VALUES) values[to] = unordered<X>(one, DESCENDING);
+            if (PLACES) places[to] = from[i];
 #else
-        values[to] = one;
-        if (PAIRS) places[to] = from[i];
+            values[to] = one;
+            if (PAIRS) places[to] = from[i];
 #endif
+        }
     }
 }
 #endif

@@ -3,6 +3,7 @@
 Rows of up to 64 elements are ranked by a warp, up to 4096 sorted by a block in shared memory.
 Longer ones take one pass over memory for each byte of the key: where the digits of a tile go
 follows from the counts that the tiles before it show (A. Adinets and D. Merrill, "Onesweep", 2022).
+Numbers below a limit, as places name slots, take a pass for each byte of the limit.
 """
 
 from __future__ import annotations
@@ -16,19 +17,35 @@ from ruda.backends.cuda.memory import allocate
 from ruda.backends.cuda.prim.lines import last, placed
 from ruda.backends.cuda.source import instance
 from ruda.backends.cuda.types import code_of, stored
-from ruda.core.dtypes import DType, uint8
+from ruda.core.dtypes import DType, int64, uint8, uint32
 from ruda.core.spec import spec_of
 
 THREADS, DIGITS = 256, 256
 LARGEST_BLOCK = 4096
-# Keys of one thread in a pass over memory, by the bytes of a key.
-ITEMS = {1: 24, 2: 24, 4: 24, 8: 12}
+# Elements that a block counts the digits of, at most: its counters have 16 bits.
+_COUNTED = 1 << 19
+
+
+class Shape(NamedTuple):
+    """Threads of a block, keys of a thread, and blocks of a multiprocessor in a pass."""
+
+    threads: int
+    items: int
+    blocks: int
+
+
+# By the bytes of a key: without places, and with them.
+KEYS = {1: Shape(384, 18, 2), 2: Shape(384, 18, 2), 4: Shape(384, 18, 2), 8: Shape(384, 10, 2)}
+PAIRS = {1: Shape(384, 12, 2), 2: Shape(384, 12, 2), 4: Shape(384, 12, 2), 8: Shape(384, 8, 2)}
 
 Run = Callable[[int, int, int, int], None]
 
 
 class Order(NamedTuple):
-    """What is sorted: ``rows`` of ``n`` elements, of which the first ``kept`` are written."""
+    """What is sorted: ``rows`` of ``n`` elements, of which the first ``kept`` are written.
+
+    Of keys the lowest ``passes`` bytes count, or all; places are written as ``place``.
+    """
 
     dtype: DType
     rows: int
@@ -37,25 +54,40 @@ class Order(NamedTuple):
     values: bool
     places: bool
     kept: int
+    passes: int = 0
+    place: DType = int64
 
-    def kernel(self, mode: int, items: int, **more: object) -> tuple[str, str]:
+    @property
+    def digits(self) -> int:
+        """Passes over the keys."""
+        return self.passes or self.dtype.itemsize
+
+    @property
+    def word(self) -> int:
+        """Bytes of a count of elements of a row."""
+        return 8 if self.n >= 2**30 else 4
+
+    def kernel(self, mode: int, shape: Shape, **more: object) -> tuple[str, str]:
         """Name and text of the kernel of ``mode``."""
-        wide = self.n >= 2**30
         flags = "_desc" * self.descending + "_v" * self.values + "_p" * self.places
-        extra = "".join(f"_{k.lower()}" for k, v in more.items() if v) + "_wide" * wide
-        name = f"sort_{code_of(self.dtype)}{flags}_m{mode}_{items}{extra}"
+        extra = "".join(f"_{k.lower()}" for k, v in more.items() if v) + "_wide" * (self.word == 8)
+        extra += f"_of{self.digits}" * bool(self.passes) + "_u32" * (self.place is uint32)
+        name = f"sort_{code_of(self.dtype)}{flags}_m{mode}_{shape.items}{extra}"
         text = instance(
             __file__,
             NAME=name,
             X=stored(self.dtype),
             MODE=mode,
-            THREADS=THREADS,
-            ITEMS=items,
+            THREADS=shape.threads,
+            ITEMS=shape.items,
+            BLOCKS=shape.blocks,
+            PASSES=self.digits,
             DESCENDING=int(self.descending),
             PAIRS=int(self.places),
             VALUES=int(self.values),
             PLACES=int(self.places),
-            STATUS="u64" if wide else "u32",
+            PLACE=stored(self.place),
+            STATUS="u64" if self.word == 8 else "u32",
             **{k: int(bool(v)) for k, v in more.items()},
         )
         return name, text
@@ -77,13 +109,13 @@ def sorter(client: Any, order: Order) -> Run:
 def _by_warp(client: Any, order: Order) -> Run:
     warps = THREADS // 32
     grid = min(-(-order.rows // warps), client.driver.multiprocessors * 64)
-    return _rows(client, order, order.kernel(1, 1), grid, 0)
+    return _rows(client, order, order.kernel(1, Shape(THREADS, 1, 4)), grid, 0)
 
 
 def _by_block(client: Any, order: Order) -> Run:
     items = next(i for i in (2, 4, 16) if order.n <= THREADS * i)
-    shared = _counts() + THREADS * items * (order.dtype.itemsize + 2)
-    return _rows(client, order, order.kernel(2, items), order.rows, shared)
+    shared = _counts(THREADS) + THREADS * items * (order.dtype.itemsize + 2)
+    return _rows(client, order, order.kernel(2, Shape(THREADS, items, 2)), order.rows, shared)
 
 
 def _rows(client: Any, order: Order, kernel: tuple[str, str], grid: int, shared: int) -> Run:
@@ -94,9 +126,9 @@ def _rows(client: Any, order: Order, kernel: tuple[str, str], grid: int, shared:
     return lambda x, values, places, given: launch(values, places, x, given)
 
 
-def _counts() -> int:
+def _counts(threads: int) -> int:
     """Shared bytes of the counts of all warps, and room for sums."""
-    return 4 * DIGITS * (THREADS // 32) + 4 * 64
+    return 4 * DIGITS * (threads // 32) + 4 * 64
 
 
 class _Pass(NamedTuple):
@@ -106,22 +138,23 @@ class _Pass(NamedTuple):
 
 
 def _by_passes(client: Any, order: Order) -> Run:
-    size, rows, n = order.dtype.itemsize, order.rows, order.n
-    tiles = -(-n // (THREADS * ITEMS[size]))
-    word = 8 if n >= 2**30 else 4
-    starts = spec_of(client, (rows * size * DIGITS * word,), uint8)
+    size, rows, n, word = order.dtype.itemsize, order.rows, order.n, order.word
+    shape = (PAIRS if order.places else KEYS)[size]
+    tiles = -(-n // (shape.threads * shape.items))
+    starts = spec_of(client, (rows * order.digits * DIGITS * word,), uint8)
     status = spec_of(client, (8 + rows * tiles * DIGITS * word,), uint8)
     count, sum_up = _histogram(client, order)
-    passes = [_pass(client, order, p, tiles) for p in range(size)]
-    scratch = spec_of(client, (rows * n * size,), uint8)
-    pointers = spec_of(client, (rows * n * 4 * order.places,), uint8)
+    passes = [_pass(client, order, shape, p, tiles) for p in range(order.digits)]
+    kept = rows * n * (len(passes) > 1)
+    scratch = spec_of(client, (kept * size,), uint8)
+    pointers = spec_of(client, (kept * 4 * order.places,), uint8)
     pool = client.pool
 
     def run(x: int, values: int, places: int, given: int) -> None:
         first, shown = allocate(pool, starts), allocate(pool, status)
         aside = [allocate(pool, s) for s in (scratch, pointers)]
         beside = values, places
-        if not order.values and size > 2:
+        if not order.values and len(passes) > 2:
             extra = allocate(pool, scratch)
             beside = extra.address, places
         client.fill_zero(first.address, starts.nbytes)
@@ -139,24 +172,49 @@ def _by_passes(client: Any, order: Order) -> Run:
 
 def _histogram(client: Any, order: Order) -> tuple[Launcher, Launcher]:
     """Counts of all digits of all rows, and the places where digits start."""
-    rows, n = order.rows, order.n
-    parts = max(1, min(-(-n // (THREADS * 16)), client.driver.multiprocessors * 8 // rows))
-    name, text = order.kernel(3, 1)
-    fixed = [struct.pack("<q", n), struct.pack("<i", parts)]
-    count = Launcher(client, text, name, rows * parts, THREADS, (1, 1), fixed)
-    name, text = order.kernel(4, 1)
-    return count, Launcher(client, text, name, rows * order.dtype.itemsize, DIGITS, (1,))
+    rows, n, digits = order.rows, order.n, order.digits
+    shape = Shape(2 * THREADS, 1, 1)
+    columns = 16 if digits > 4 else 32
+    shared = 4 * digits * DIGITS // 2 * columns
+    wanted = -(-client.driver.multiprocessors * 3 // rows)
+    parts = max(1, -(-n // _COUNTED), min(wanted, -(-n // (shape.threads * 16))))
+    chunk = -(-n // parts // 64) * 64
+    parts = -(-n // chunk)
+    name, text = order.kernel(3, shape)
+    fixed = [struct.pack("<q", value) for value in (n, chunk, parts)]
+    count = Launcher(client, text, name, rows * parts, shape.threads, (1, 1), fixed, shared)
+    name, text = order.kernel(4, shape)
+    return count, Launcher(client, text, name, rows * digits, DIGITS, (1,))
 
 
-def _pass(client: Any, order: Order, number: int, tiles: int) -> _Pass:
-    size = order.dtype.itemsize
-    items, final = ITEMS[size], size - 1
-    name, text = order.kernel(5, items, FIRST=number == 0, LAST=number == final)
-    shared = 8 * DIGITS + _counts() + THREADS * items * (size + 4 * order.places)
-    fixed = [struct.pack("<q", order.n), struct.pack("<q", tiles), struct.pack("<i", 8 * number)]
-    grid = order.rows * tiles
-    launch = Launcher(client, text, name, grid, THREADS, (1,) * 6, fixed, shared)
+def _pass(client: Any, order: Order, shape: Shape, number: int, tiles: int) -> _Pass:
+    size, final = order.dtype.itemsize, order.digits - 1
+    name, text = order.kernel(5, shape, FIRST=number == 0, LAST=number == final)
+    each = size + 4 * order.places
+    shared = 8 * DIGITS + _counts(shape.threads) + shape.threads * shape.items * each
+    count = order.rows * tiles
+    grid = min(count, client.driver.multiprocessors * shape.blocks)
+    fixed = [struct.pack("<q", order.n)]
+    fixed += [struct.pack("<I", value) for value in (tiles, count, 8 * number)]
+    launch = Launcher(client, text, name, grid, shape.threads, (1,) * 6, fixed, shared)
     return _Pass(launch, (final - number) % 2 == 0)
+
+
+def numbering(client: Any, n: int, largest: int) -> Callable[[Any], tuple[Any, Any]]:
+    """From the handle of ``n`` uint32 numbers up to ``largest`` to those sorted and their order.
+
+    The order is stable and uint32 too; the numbers given stay as they are.
+    """
+    passes = -(-max(largest.bit_length(), 1) // 8)
+    order = Order(uint32, 1, n, False, True, True, n, passes, uint32)
+    run, spec = sorter(client, order), spec_of(client, (n,), uint32)
+
+    def sort_numbers(numbers: Any) -> tuple[Any, Any]:
+        values, places = allocate(client.pool, spec), allocate(client.pool, spec)
+        run(numbers.address, values.address, places.address, 0)
+        return values, places
+
+    return sort_numbers
 
 
 def sort(client: Any, plan: Any) -> Callable[..., Any] | None:

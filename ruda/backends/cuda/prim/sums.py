@@ -7,10 +7,11 @@ from typing import Any
 
 from ruda.backends.cuda.launch import Launcher
 from ruda.backends.cuda.memory import allocate
-from ruda.backends.cuda.prim import keys, radix
+from ruda.backends.cuda.prim import keys
 from ruda.backends.cuda.prim.scatter import Write
 from ruda.backends.cuda.prim.scattering import Work, dims_of
 from ruda.backends.cuda.prim.segments import Rows, Segments, untouched
+from ruda.backends.cuda.prim.sort import numbering
 from ruda.core.dtypes import uint8, uint32
 from ruda.core.errors import StrategyError
 from ruda.core.spec import spec_of
@@ -39,7 +40,7 @@ def combined(work: Work) -> Write:
     if work.limit >= 2**32 - 1 or n >= 2**31:
         raise StrategyError(work.op, "more slots than 32 bits number", work.limit, 2**32 - 2)
     segments = Segments(client, _rows(work, n))
-    sort = radix.bind(client, n, work.limit if work.dropped is not None else work.limit - 1)
+    sort = numbering(client, n, work.limit if work.dropped is not None else work.limit - 1)
     rest = _Rest(work) if fills_rest(work) else None
     number = _numbering(work, rest is not None)
     spec, faults, form = spec_of(client, (n,), uint32), client.faults, p.form

@@ -8,10 +8,11 @@ from typing import Any
 
 from ruda.backends.cuda.launch import raw_bits
 from ruda.backends.cuda.memory import ViewHandle, allocate
-from ruda.backends.cuda.prim import keys, radix
+from ruda.backends.cuda.prim import keys
 from ruda.backends.cuda.prim import map as maps
 from ruda.backends.cuda.prim.pointing import dense, is_wide
 from ruda.backends.cuda.prim.segments import Rows, Segments
+from ruda.backends.cuda.prim.sort import numbering
 from ruda.core.dtypes import compute_of, uint32
 from ruda.core.errors import StrategyError
 from ruda.core.shapes import repeats_memory
@@ -66,7 +67,7 @@ def _summed(client: Any, plan: Any) -> Callable[[Any, Any, int], None]:
     none = (0,) * len(shape)
     entries = keys.Entries(shape, none, strides, (), (), 0, limit)
     number = keys.bind(client, entries, False, wide)
-    sort = radix.bind(client, n, limit - 1)
+    sort = numbering(client, n, limit - 1)
     elements = Rows(
         op="add_view",
         mode="add",

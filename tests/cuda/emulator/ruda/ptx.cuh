@@ -65,6 +65,5 @@ template <int LEFT> inline void fetches_arrive() {}
 template <int BYTES> inline void copy_async(void* shared, const void* global) {
     memcpy(shared, global, BYTES);
 }
-inline void copied() {}
 
 #define DYNAMIC_SHARED(T, NAME) T* NAME = reinterpret_cast<T*>(emulated::shared)

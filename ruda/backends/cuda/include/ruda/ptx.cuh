@@ -68,8 +68,7 @@ template <int LEFT> __device__ __forceinline__ void fetches_arrive() {
     asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
 }
 
-// BYTES (4, 8 or more by 16), aligned on both sides, begin their way from global to shared memory;
-// the thread that asked sees them behind copied().
+// The same for BYTES (4, 8 or more by 16), aligned on both sides.
 template <int BYTES> __device__ __forceinline__ void copy_async(void* shared, const void* global) {
     const u32 to = (u32)__cvta_generic_to_shared(shared);
     const char* from = (const char*)global;
@@ -81,7 +80,6 @@ template <int BYTES> __device__ __forceinline__ void copy_async(void* shared, co
         asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + b), "l"(from + b)
                      : "memory");
 }
-__device__ __forceinline__ void copied() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 // The dynamic shared memory of a block, as NAME, a pointer to T.
 #define DYNAMIC_SHARED(T, NAME)                                  \
