@@ -11,6 +11,7 @@ from typing import Any
 from ruda.core.errors import ArgumentError, CaptureError
 from ruda.core.mode import MODE
 from ruda.fusion.lint import Finding
+from ruda.fusion.memory import Memory, largest, memory_of
 from ruda.fusion.program import Program, trace
 from ruda.fusion.shadow import Report, compare
 from ruda.fusion.tree import Given
@@ -127,6 +128,25 @@ class Compiled:
         """What the traces may have frozen: clocks, foreign random numbers, ``os.environ``."""
         found = [f for known in self.programs.values() for p in known for f in p.findings]
         return list(dict.fromkeys(found))
+
+    def memory(self, *args: Any, **kwargs: Any) -> Memory:
+        """The bytes that a call with these arguments needs, before it is made; nothing runs.
+
+        On CUDA the device's own pool is asked for every block, so that the peak is that of
+        ``ruda.cuda.max_memory_allocated()`` afterwards.
+        """
+        with self._lock:
+            given = Given(args, kwargs)
+            return memory_of(self._program(given, args, kwargs))
+
+    def largest_batch(self, budget: int, *args: Any, axis: int = 0, **kwargs: Any) -> int:
+        """The most rows along ``axis`` with which a call's peak stays within ``budget`` bytes.
+
+        The arguments show the rest of the shapes; those with as many rows as the first tensor get
+        more or fewer. Nothing runs, and no memory is taken for other sizes.
+        """
+        with self._lock:
+            return largest(budget, args, kwargs, axis, functools.partial(trace, self.fn))
 
     def check(self, *args: Any, **kwargs: Any) -> Report:
         """Compare one compiled call with an eager one, and leave all state as it was.

@@ -2,7 +2,9 @@
 
 Everything that differs between calls lies at fixed places: arguments are copied into slots, Python
 scalars into a page, state stays where it is and is overwritten at the end. What leaves the step is
-copied out, so that the next replay may overwrite it.
+copied out, so that the next replay may overwrite it. The first run queues operator by operator what
+the graph will hold, and shows for how long each piece of memory is in use; the graph's memory is
+laid out by that.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from typing import Any
 from ruda.fusion.branches import branch
 from ruda.fusion.graph import Graph, Instruction, Value
 from ruda.fusion.replay import Replay
-from ruda.fusion.state import Held
+from ruda.fusion.state import Held, uninterrupted
 from ruda.fusion.tree import Given
 from ruda.fusion.updates import Updates, in_place
 
@@ -22,8 +24,33 @@ class Uncapturable(Exception):
     """The step has to be replayed operator by operator; the text says why."""
 
 
+class Notes:
+    """Which kernels each operator has queued while it was captured; None: what ends the step."""
+
+    def __init__(self) -> None:
+        self.at: Instruction | None = None
+        self.found: dict[Instruction | None, list[Any]] = {}
+
+    def add(self, launcher: Any) -> None:
+        """One more kernel of the operator at hand."""
+        self.found.setdefault(self.at, []).append(launcher)
+
+    def telling(self, instruction: Instruction, run: Callable[..., Any]) -> Callable[..., Any]:
+        """``run``, which says whose it is before it begins."""
+
+        def told(*handles: Any) -> Any:
+            self.at = instruction
+            return run(*handles)
+
+        return told
+
+
 class Captured:
-    """A capture of ``graph``. ``writes`` are pairs of a handle of state and its next value."""
+    """``graph`` on fixed places. ``writes`` are pairs of a handle of state and its next value.
+
+    With ``rehearsed`` there is no memory behind arguments, and operators are bound for this object
+    alone: it can tell what it would need, and cannot run.
+    """
 
     def __init__(
         self,
@@ -31,8 +58,12 @@ class Captured:
         graph: Graph,
         wanted: Sequence[Value],
         writes: Sequence[tuple[Any, Value]],
+        rehearsed: bool = False,
     ) -> None:
-        self.client = client
+        self.client, self.rehearsed = client, rehearsed
+        self.graph: Any = None
+        self.notes = Notes()
+        self.log: Any = None
         self.calculations = [i for i in graph.instructions if i.plan is None]
         self.fixed: dict[Value, Value] = {}
         self.arguments: list[tuple[Any, Any, Any]] = []
@@ -41,35 +72,19 @@ class Captured:
         self._place_inputs(graph)
         found = in_place(client, graph, wanted, writes)
         # Kept, as its kernels look at tables of addresses that are its own.
-        self.updates = updates = Updates(client, found, writes)
+        self.updates = Updates(client, found, writes, self._paged_update)
         inner = Graph()
         inside = [i for i in graph.instructions if i.plan is not None and i not in found]
         aside = branch(inside)
         inner.instructions = [self._fixed(i, i in aside) for i in inside]
-        rest = [(t, v) for t, v in writes if v not in updates.overwritten]
-        kept = [v for v in wanted if v not in updates.overwritten]
-        needed = [*kept, *(v for _, v in rest), *updates.inputs]
+        self.rest = [(t, v) for t, v in writes if v not in self.updates.overwritten]
+        self.kept = [v for v in wanted if v not in self.updates.overwritten]
+        needed = [*self.kept, *(v for _, v in self.rest), *self.updates.inputs]
         # Kept as well: its operators own memory that their captured kernels work in.
-        self.replay = replay = Replay(inner, [self.fixed.get(v, v) for v in needed])
-
-        def queue() -> list[Any]:
-            if self.page is not None:
-                self.page.declare()
-            slots = replay.run(None)  # type: ignore[arg-type]
-            # Before the plain writes: a state that an update reads may be the target of one.
-            updates.run(lambda value: look(slots, value))
-            for target, value in rest:
-                client.write(target.spec, target, value.spec, look(slots, value))
-            return slots
-
-        def look(slots: list[Any], value: Value) -> Any:
-            value = self.fixed.get(value, value)
-            register = replay.registers.get(value)
-            return value.payload if register is None else slots[register]
-
-        self.graph, slots = client.capture(queue)
-        made = {v for v in kept if v.spec is not None}
-        self.static = {v: look(slots, v) for v in made | {v.memory for v in made}}
+        self.replay = Replay(inner, [self.fixed.get(v, v) for v in needed])
+        made = {v for v in self.kept if v.spec is not None}
+        self.leaving = made | {v.memory for v in made}
+        self.static: dict[Value, Any] = {}
 
     def _place_scalars(self, graph: Graph) -> None:
         """A place in the page for each scalar that an operator takes."""
@@ -83,6 +98,7 @@ class Captured:
         self.scalars = given
 
     def _place_inputs(self, graph: Graph) -> None:
+        place = self.client.unplaced if self.rehearsed else self.client.slot
         for value in graph.inputs:
             source = value.payload
             if value.kind == "scalar":
@@ -91,25 +107,88 @@ class Captured:
                 self.states.append((source.handle, self.client.address(source.handle)))
                 self.fixed[value] = Value("constant", value.spec, source.handle)
                 continue
-            slot = self.client.slot(value.spec)
+            slot = place(value.spec)
             self.arguments.append((slot, value.spec, source))
             self.fixed[value] = Value("constant", value.spec, slot)
 
     def _fixed(self, instruction: Instruction, aside: bool) -> Instruction:
         """``instruction`` on the fixed places, reading its scalars from the page."""
-        places = tuple(i for i, v in enumerate(instruction.inputs) if v in self.numbers)
+        places = self._places(instruction)
         run = instruction.run
         if places:
             run = self.client.paged(instruction.plan, places)
             if run is None:
                 raise Uncapturable(f"{instruction.op} takes a number that changes by value")
+        elif self.rehearsed:
+            run = _bound_anew(self.client, instruction.plan)
         run = self.client.watched(instruction.plan, run)
         if aside:
-            run = self.client.beside(run)
+            run = self.client.beside(self.client.lagging(run))
+        run = self.notes.telling(instruction, run)
         inputs = [self.fixed.get(v, v) for v in instruction.inputs]
         made = Instruction(instruction.op, run, inputs, instruction.outputs)
         made.plan, made.line = instruction.plan, instruction.line
         return made
+
+    def _places(self, instruction: Instruction) -> tuple[int, ...]:
+        return tuple(i for i, v in enumerate(instruction.inputs) if v in self.numbers)
+
+    def _paged_update(self, instruction: Instruction) -> Any:
+        """The plan of an optimizer's step that reads its changing scalars from the page."""
+        places = self._places(instruction)
+        if not places:
+            return instruction.plan
+        plan = self.client.paged_update(instruction.plan, places)
+        if plan is None:
+            raise Uncapturable(f"{instruction.op} takes a number that changes by value")
+        return plan
+
+    def _look(self, slots: list[Any], value: Value) -> Any:
+        value = self.fixed.get(value, value)
+        register = self.replay.registers.get(value)
+        return value.payload if register is None else slots[register]
+
+    def _operators(self) -> list[Any]:
+        if self.page is not None:
+            self.page.declare()
+        return self.replay.run(None)  # type: ignore[arg-type]
+
+    def _ends(self, slots: list[Any]) -> None:
+        """Overwrite state."""
+        self.notes.at = None
+        # Before the plain writes: a state that an update reads may be the target of one.
+        self.updates.run(lambda value: self._look(slots, value))
+        for target, value in self.rest:
+            self.client.write(target.spec, target, value.spec, self._look(slots, value))
+
+    def _queue(self) -> list[Any]:
+        slots = self._operators()
+        self._ends(slots)
+        return slots
+
+    def rehearse(self) -> Any:
+        """A log of the memory that the first run takes; nothing runs."""
+        copies: list[Any] = []
+
+        def queue() -> None:
+            slots = self._queue()
+            for value in self.returned:
+                copies.append(self.client.copied(self._look(slots, value), value.spec))
+
+        return self.client.rehearse(queue)
+
+    @property
+    def returned(self) -> list[Value]:
+        """The values with memory of their own that leave the step."""
+        return [v for v in self.leaving if v.kind == "result" and v.memory is v]
+
+    def capture(self) -> None:
+        """Make the graph, in memory that is laid out as the first run went."""
+        plan = None if self.log is None else self.client.layout(self.log)
+        with self.client.spied(self.notes.add):
+            self.graph, slots = self.client.capture(self._queue, plan)
+        self.log = None
+        self.static = {v: self._look(slots, v) for v in self.leaving}
 
     def fits(self) -> bool:
         """Whether all state is where it was."""
@@ -117,15 +196,18 @@ class Captured:
         return all(address(handle) == at for handle, at in self.states)
 
     def run(self, given: Given) -> Callable[[Value], Any]:
-        """One replay; returns what finds the values that leave it."""
+        """One run; returns what finds the values that leave it."""
         client = self.client
         for slot, spec, source in self.arguments:
             client.write(spec, slot, spec, source.fetch(given))
         numbers = self._numbers(given)
         if self.page is not None:
             self.page.store([numbers[v] for v in self.numbers])
-        self.graph.replay()
         made: dict[Value, Any] = {}
+        if self.graph is None:
+            self._run_once(given, made)
+        else:
+            self.graph.replay()
 
         def look(value: Value) -> Any:
             if value.spec is None:
@@ -133,6 +215,18 @@ class Captured:
             return self._outside(value, given, made)
 
         return look
+
+    def _run_once(self, given: Given, made: dict[Value, Any]) -> None:
+        """Operator by operator; fills ``made``, and takes down the memory that was used."""
+        with self.client.taken_down() as self.log:
+            slots = self._operators()
+            with uninterrupted():
+                self._ends(slots)
+            self.static = {v: self._look(slots, v) for v in self.leaving}
+            for value in self.leaving:
+                self._outside(value, given, made)
+            self.static.clear()
+            slots.clear()
 
     def _numbers(self, given: Given) -> dict[Value, Any]:
         numbers = {value: value.payload.fetch(given) for value in self.scalars}
@@ -158,3 +252,9 @@ class Captured:
             found = self.client.shown(root, value.spec, shown, base)
         made[value] = found
         return found
+
+
+def _bound_anew(client: Any, plan: Any) -> Callable[..., Any]:
+    """The function of ``plan``, which keeps no memory for any later use."""
+    bind = client.bind_region if plan.op.kind == "region" else client.bind
+    return bind(plan)  # type: ignore[no-any-return]

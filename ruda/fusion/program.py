@@ -7,7 +7,7 @@ from itertools import count
 from typing import Any
 
 from ruda.core.devices import client as client_of
-from ruda.core.errors import CaptureError
+from ruda.core.errors import CaptureError, OutOfMemoryError
 from ruda.core.mode import MODE, Using
 from ruda.fusion.captured import Captured, Uncapturable
 from ruda.fusion.footing import Footing
@@ -42,6 +42,7 @@ class Program:
         # Where each change goes, its value, and how many assignments it sums up.
         self.writes = [(c.history[0].payload, v, c.version) for c, v in results.writes]
         self.replay, self.updates = self._replay()
+        self.inside = {v for s, v, _ in self.writes if isinstance(s, Held)}
         self.grads = [LeafOf(leaf, tracer.argument_leaves.get(leaf)) for leaf, _ in results.grads]
         self.draws = list(tracer.draws.values())
         # The key of the arguments has their ids, which must stay their own.
@@ -71,7 +72,7 @@ class Program:
     def _replay(self) -> tuple[Replay, Updates | None]:
         """The steps one by one, and what runs last of all, straight into state.
 
-        A device that captures the step does so itself: there the first run alone goes this way.
+        A device that captures the step goes this way with a step alone that cannot be captured.
         """
         if hasattr(self.client, "capture"):
             return Replay(self.graph, self.wanted), None
@@ -106,34 +107,49 @@ class Program:
 
     def run(self, given: Given) -> Any:
         """One replay: all operators, then the outputs, then one commit of all changes."""
-        if self.captured is not None and self.captured.fits():
-            inside = {v for s, v, _ in self.writes if isinstance(s, Held)}
-            out, calls = self.finish(given, self.captured.run(given), inside)
+        whole = self._whole()
+        if whole is not None:
+            out, calls = self.finish(given, whole.run(given), self.inside)
+            commit(calls)
+            self._capture(whole)
+            return out
+        look = looker(self.replay.run(given), self.replay.registers)
+        inside = self.updates.overwritten if self.updates is not None else set()
+        out, calls = self.finish(given, look, inside)
+        if self.updates is None or not self.updates.instructions:
             commit(calls)
         else:
-            look = looker(self.replay.run(given), self.replay.registers)
-            inside = self.updates.overwritten if self.updates is not None else set()
-            out, calls = self.finish(given, look, inside)
-            if self.updates is None or not self.updates.instructions:
+            with uninterrupted():
+                self.updates.run(look)
                 commit(calls)
-            else:
-                with uninterrupted():
-                    self.updates.run(look)
-                    commit(calls)
-        if self.stepwise == _ONCE or self.captured is not None:
-            self._capture()
         return out
 
-    def _capture(self) -> None:
-        """Capture the step for the next run, unless that is done and still fits."""
-        if self.captured is not None and self.captured.fits():
-            return
+    def _whole(self) -> Captured | None:
+        """The step on fixed places, made anew where state has moved; None where that cannot be."""
+        if self.stepwise not in (None, _ONCE):
+            return None
+        if self.captured is None or not self.captured.fits():
+            self.captured = None
+            try:
+                self.captured = self.on_places()
+            except Uncapturable as error:
+                self.stepwise = str(error)
+        return self.captured
+
+    def on_places(self, rehearsed: bool = False) -> Captured:
+        """The step on fixed places, with ``rehearsed`` without memory at these."""
         writes = [(s.handle, v) for s, v, _ in self.writes if isinstance(s, Held)]
-        self.captured, self.stepwise = None, None
+        return Captured(self.client, self.graph, self.wanted, writes, rehearsed)
+
+    def _capture(self, whole: Captured) -> None:
+        """Make the graph of a step that has run once."""
+        if whole.graph is not None:
+            return
+        self.stepwise = None
         try:
-            self.captured = Captured(self.client, self.graph, self.wanted, writes)
-        except (Uncapturable, CaptureError) as error:
-            self.stepwise = str(error)
+            whole.capture()
+        except (CaptureError, OutOfMemoryError) as error:
+            self.captured, self.stepwise = None, str(error)
 
     def finish(
         self, given: Given, look: Callable[[Value], Any], inside: Set[Value] = frozenset()

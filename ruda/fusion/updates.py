@@ -7,6 +7,7 @@ straight into it, those of one row together.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any
 
 from ruda.fusion.graph import Graph, Instruction, Value
@@ -52,9 +53,14 @@ class Updates:
     """Such operators, ready to run on the values of a replay."""
 
     def __init__(
-        self, client: Any, found: dict[Instruction, None], writes: Sequence[tuple[Any, Value]]
+        self,
+        client: Any,
+        found: dict[Instruction, None],
+        writes: Sequence[tuple[Any, Value]],
+        plan_of: Callable[[Instruction], Any] = attrgetter("plan"),
     ) -> None:
         self.client = client
+        self.plan_of = plan_of
         self.instructions = list(found)
         self.inputs = [v for i in found for v in i.inputs]
         self.overwritten = {v for i in found for v in i.outputs}
@@ -68,7 +74,7 @@ class Updates:
         ]
 
     def _bound(self, members: list[Instruction]) -> Callable[..., None]:
-        plans = [i.plan for i in members]
+        plans = [self.plan_of(i) for i in members]
         bind = getattr(self.client, "bind_many", None)
         many: Callable[..., None] | None = None if bind is None else bind(plans)
         if many is not None:

@@ -13,6 +13,7 @@ import ruda
 import ruda.nn.functional as F
 from ruda import optim
 from ruda.backends.cuda.blas import lt
+from ruda.ops.update import sgd_step
 from tests.cuda.libraries.cublaslt import CublasLt
 
 
@@ -166,3 +167,21 @@ def test_a_second_branch_keeps_its_order(deferred: Any, monkeypatch: pytest.Monk
     assert "as one graph" in step.explain()
     for a, b in zip(ws, own, strict=True):
         np.testing.assert_allclose(a.detach().numpy(), b.detach().numpy(), rtol=2e-3, atol=2e-4)
+
+
+def test_an_optimizer_row_takes_a_rate_that_changes_by_value(deferred: Any) -> None:
+    def train(where: str, compiled: bool) -> Any:
+        w = ruda.asarray(values(4, 5), device=where)
+
+        def step(x: Any, rate: float) -> None:
+            with ruda.no_grad():
+                w.assign(sgd_step(w, x, rate, 0.5, False)[0])
+
+        run = ruda.compile(step) if compiled else step
+        for i in range(4):
+            run(ruda.asarray(values(4, 5, seed=i), device=where), 0.1 * (i + 1))
+        if compiled:
+            assert "replayed as one graph" in run.explain(), run.explain()
+        return w.numpy()
+
+    np.testing.assert_allclose(train("cuda:0", True), train("cpu", False), rtol=1e-5)

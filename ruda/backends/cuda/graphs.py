@@ -83,7 +83,7 @@ def begin(client: Any, arena: Arena) -> None:
         clear_plans()
     stream = order.current()
     client.driver.begin_capture(stream.ptr)
-    order.capture = Capture(order, stream, guards.homes, arena)
+    order.capture, order.planned = Capture(order, stream, guards.homes, arena), True
     guards.local.arena, order.capture.outer = arena, guards.local.arena
 
 
@@ -113,7 +113,7 @@ def abandon(client: Any) -> None:
 
 def _leave(client: Any, capture: Capture) -> None:
     order, guards = client.order, client.guards
-    order.capture = None
+    order.capture, order.planned = None, False
     guards.local.arena = capture.outer
     # What the marks say of the capture never ran: there is nothing of it to wait for.
     for stream in capture.joined:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from typing import Any
 
 from ruda.backends.cuda.memory import Arena, Pool, size_class
 from ruda.backends.cuda.order import Order
@@ -16,9 +17,13 @@ from ruda.backends.cuda.redzone import ZONE, RedZones
 
 
 class _Local(threading.local):
-    """The arena that a thread takes its memory from; None for the common one."""
+    """The arena that a thread takes its memory from; None for the common one.
+
+    ``log`` takes down what it takes and gives back, where somebody wants to know.
+    """
 
     arena: Arena | None = None
+    log: Any = None
 
 
 class Guards:
@@ -52,9 +57,13 @@ class Guards:
         with self.turn:
             address, size = self._pop(arena, size, nbytes)
         if self.ordered or self.capturing:
+            if not size:
+                self.order.follows(arena.beneath(address))
             self.order.took(address + margin)
         if arena is not pool.arena:
             self.homes[address + margin] = arena
+        if self.local.log is not None:
+            self.local.log.took(address + margin, nbytes)
         if self.records:
             self.origins[address + margin] = user_line(), running_modules()
         if zones is not None:
@@ -65,6 +74,10 @@ class Guards:
 
     def _pop(self, arena: Arena, size: int, nbytes: int) -> tuple[int, int]:
         """A free block, rather one that nobody elsewhere may still be using."""
+        planned = arena.part(nbytes)
+        if planned:
+            # It counts as in use with the whole piece that it lies in.
+            return planned, 0
         stock = arena.free[size]
         if self.ordered and self.zones is None:
             stream = self.order.current()
@@ -82,6 +95,10 @@ class Guards:
         if self.ordered:
             self.order.gave(address)
         arena = self.homes.pop(address, None)
+        if self.local.log is not None:
+            self.local.log.gave(address)
+        if arena is not None and arena.back(address):
+            return
         if self.capturing and arena is None:
             # The graph reads it at every replay, whoever made it.
             self.homes[address] = self.pool.arena
@@ -99,9 +116,9 @@ class Guards:
             for at in [a for a in known if address <= a < address + size]:
                 del known[at]
 
-    def open(self) -> Arena:
-        """A new arena."""
-        arena = Arena()
+    def open(self, arena: Arena | None = None) -> Arena:
+        """A new arena, or this one."""
+        arena = Arena() if arena is None else arena
         self.arenas.append(arena)
         return arena
 
@@ -114,5 +131,6 @@ class Guards:
         common.segments.update(arena.segments)
         for size, stock in arena.free.items():
             common.free[size].extend(stock)
-        for address in [a for a, home in self.homes.items() if home is arena]:
+        mine = [a for a, home in self.homes.items() if home is arena and not arena.owns(a)]
+        for address in mine:
             self.homes[address] = common

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ruda.backends.cuda import snapshot
@@ -31,6 +31,22 @@ class Arena:
         self.segments: dict[int, tuple[int, int]] = {}
         # Graphs that touch its free blocks at every replay, so that none of them may go.
         self.graphs = 0
+
+    def part(self, nbytes: int) -> int:
+        """The address of a block that was planned beforehand; 0 where nothing was."""
+        return 0
+
+    def back(self, address: int) -> bool:
+        """Whether ``address`` is such a block, which is free from now on."""
+        return False
+
+    def owns(self, address: int) -> bool:
+        """Whether ``address`` lies in memory that was planned beforehand."""
+        return False
+
+    def beneath(self, address: int) -> Sequence[int]:
+        """The planned blocks that had memory of the one at ``address`` before it."""
+        return ()
 
     def cached(self) -> int:
         """Bytes of all free blocks."""
@@ -96,6 +112,21 @@ class Pool:
         self.used += size
         if self.used > self.peak:
             self.peak = self.used
+        return address, size
+
+    def take_piece(self, nbytes: int) -> tuple[int, int]:
+        """As ``take``, for what is kept long: in steps of 2 MiB, not of the size classes."""
+        if nbytes <= _SMALL:
+            return self.take(nbytes)
+        size = piece_class(nbytes)
+        try:
+            address = self.free[size].pop()
+        except IndexError:
+            address, size = self.grow(self.arena, size, nbytes)
+        if self.special is not None:
+            self.special.order.took(address)
+        self.used += size
+        self.peak = max(self.peak, self.used)
         return address, size
 
     def give(self, address: int, size: int) -> None:
@@ -225,6 +256,11 @@ def size_class(nbytes: int, shift: int = 4) -> int:
     return -(-nbytes // step) * step
 
 
+def piece_class(nbytes: int, shift: int = 4) -> int:
+    """``nbytes`` as ``take_piece`` rounds them."""
+    return size_class(nbytes, shift) if nbytes <= _SMALL else -(-nbytes // _SLAB) * _SLAB
+
+
 class Block:
     """Memory of the device; gives itself back to the pool."""
 
@@ -301,6 +337,14 @@ def handle_over(block: Any, address: int, spec: Spec) -> Handle:
     handle.address, handle.block, handle.spec = address, block, spec
     handle.version, handle.views = 0, None
     return handle
+
+
+def allocate_piece(pool: Pool, spec: Spec) -> Handle:
+    """As ``allocate``, by ``take_piece``."""
+    address, size = pool.take_piece(spec.nbytes)
+    block = Block()
+    block.pool, block.address, block.size = pool, address, size
+    return handle_over(block, address, spec)
 
 
 def allocate(pool: Pool, spec: Spec) -> Handle:

@@ -51,6 +51,8 @@ class Order:
         self.crowded = False
         # A capture sees every block that its operators touch.
         self.capture: Any = None
+        # Whether what is queued is, or is about to be, part of a graph that owns all its memory.
+        self.planned = False
         self.spare: dict[int, list[StreamState]] = {}
         # Streams live as long as the process: a mark may name any of them.
         self.owned: list[Any] = []
@@ -161,6 +163,12 @@ class Order:
         if mark is not None:
             self.settle(mark, stream)
         self.marks[address] = Mark(stream, stream.epoch)
+
+    def follows(self, addresses: Sequence[int]) -> None:
+        """The calling thread's stream waits for everyone who used these blocks."""
+        stream = self.current()
+        for address in addresses:
+            self.settle(self.mark_of(address), stream)
 
     def gave(self, address: int) -> None:
         """A block comes back: what the current stream did with it may be of this very epoch."""

@@ -8,10 +8,12 @@ from typing import Any, NamedTuple
 
 from ruda.backends.cuda import graphs
 from ruda.backends.cuda.launch import Launcher
+from ruda.backends.cuda.layout import Layout
 from ruda.backends.cuda.memory import ViewHandle, allocate
 from ruda.backends.cuda.order import StreamState, touch
+from ruda.backends.cuda.planning import Planning
 from ruda.backends.cuda.prim import attention, region
-from ruda.core.dtypes import uint8, uint64
+from ruda.core.dtypes import float64, uint8, uint64
 from ruda.core.shapes import extent
 from ruda.core.spec import Spec, is_absent, spec_of
 
@@ -25,10 +27,13 @@ class Slot:
     As an integer it is its address with a mark: kernels that draw random numbers know it by that.
     """
 
-    __slots__ = ("address",)
+    __slots__ = ("address", "block")
 
-    def __init__(self, address: int) -> None:
+    root = None
+
+    def __init__(self, address: int, block: Any) -> None:
         self.address = address
+        self.block = block
 
     def __int__(self) -> int:
         return self.address | 1 << 63
@@ -43,7 +48,8 @@ class Page:
     def __init__(self, client: Any, count: int) -> None:
         self.client = client
         self.memory = allocate(client.pool, spec_of(client, (count,), uint64))
-        self.slots = [Slot(self.memory.address + 8 * i) for i in range(count)]
+        block, start = self.memory.block, self.memory.address
+        self.slots = [Slot(start + 8 * i, block) for i in range(count)]
         sizes = [min(_PART, count - start) for start in range(0, count, _PART)]
         self.launchers = [_store(client, size) for size in sizes]
 
@@ -94,9 +100,9 @@ def _bits(number: Any) -> int:
 class _Arena:
     """Memory for one graph, which the common pool gets once the graph is gone."""
 
-    def __init__(self, guards: Any) -> None:
+    def __init__(self, guards: Any, memory: Any = None) -> None:
         self.guards = guards
-        self.memory = guards.open()
+        self.memory = guards.open(memory)
 
     def __del__(self) -> None:
         self.guards.close(self.memory)
@@ -128,7 +134,16 @@ def _several(out: Any) -> tuple[Spec, ...]:
     return out if out.__class__ is tuple else (out,)
 
 
-class Steps:
+class PagedPlan(NamedTuple):
+    """A plan whose scalars became tensors without axes."""
+
+    op: Any
+    specs: tuple[Spec, ...]
+    attrs: tuple[Any, ...]
+    out: Any
+
+
+class Steps(Planning):
     """The part of ``CudaClient`` that compiled steps use."""
 
     pool: Any
@@ -137,6 +152,7 @@ class Steps:
     driver: Any
     order: Any
     bind_region: Callable[[Any], Callable[..., tuple[Any, ...]]]
+    into: Callable[[Any], Any]
     side: StreamState | None = None
 
     def page(self, count: int) -> Page:
@@ -164,9 +180,13 @@ class Steps:
         whole = allocate(self.pool, spec_of(self, ((high - low) * size,), uint8))  # type: ignore[arg-type]
         return ViewHandle(whole.address - low * size, spec, whole)
 
-    def capture(self, queue: Callable[[], Any]) -> tuple[Any, Any]:
-        """The graph of what ``queue`` queues, which does not run now, and what it returned."""
-        arena, guards = _Arena(self.guards), self.guards
+    def capture(self, queue: Callable[[], Any], plan: Layout | None = None) -> tuple[Any, Any]:
+        """The graph of what ``queue`` queues, which does not run now, and what it returned.
+
+        Its memory lies as ``plan`` says, in one piece.
+        """
+        guards = self.guards
+        arena = _Arena(guards, None if plan is None else self.piece(plan))
         # Known before the capture begins, it has nothing to wait for inside it.
         self._side()
         graphs.begin(self, arena.memory)
@@ -195,6 +215,9 @@ class Steps:
         side, now, order = self._side(), self.now, self.order
 
         def apart(*handles: Any) -> Any:
+            if order.capture is None:
+                # The first run, which is to show what the graph will hold.
+                return run(*handles)
             order.capture.enters(side)
             outer, now.stream = now.stream, side.ptr
             try:
@@ -220,6 +243,13 @@ class Steps:
         alone = Region((Step(plan, tuple(range(len(plan.specs)))),), plan.specs, (0,), places)
         run = region.bind(self, alone)
         return lambda *handles: run(*handles)[0]
+
+    def paged_update(self, plan: Any, places: tuple[int, ...]) -> Any:
+        """``plan`` of an optimizer's step, its scalars at ``places`` in a page; None if not so."""
+        double = spec_of(self, (), float64)
+        specs = tuple(double if i in places else s for i, s in enumerate(plan.specs))
+        made = PagedPlan(plan.op, specs, plan.attrs, plan.out)
+        return None if self.into(made) is None else made
 
     def copied(self, handle: Any, spec: Spec) -> Any:
         """A fresh base handle with what ``handle``, which is dense, holds now."""

@@ -69,7 +69,6 @@ class Library:
         self.handle = module.create()
         self.version = int(module.get_version())
         self.workspaces: dict[int, int] = {}
-        self.room = spec_of(client, (_WORKSPACE,), uint8)
 
     def workspace(self, stream: int) -> int:
         """The address of the scratch memory of ``stream``, which stays its own."""
@@ -190,7 +189,8 @@ class _Product:
         self._now, self._rooms = library.client.now, library.workspaces
         self._order = library.client.order
         self.stock = [self._descriptors()]
-        self.algorithms: dict[int, int] = {}
+        # By alignment: the address of an algorithm, and the spec of the scratch memory it wants.
+        self.algorithms: dict[int, tuple[int, Any]] = {}
         self._kept: list[Any] = []
 
     def _descriptors(self) -> _Descriptors:
@@ -207,19 +207,21 @@ class _Product:
         if bias:
             at.point(bias)
         joint = (x | y | out | bias) & 255
-        algorithm = self.algorithms.get(joint)
-        if algorithm is None:
-            algorithm = self.algorithms[joint] = self._choose(at, joint, (x, y, out))
-        stream = self._now.stream
-        if self._order.capture is None:
+        known = self.algorithms.get(joint)
+        if known is None:
+            known = self.algorithms[joint] = self._choose(at, joint, (x, y, out))
+        algorithm, wanted = known
+        stream, size = self._now.stream, _WORKSPACE
+        if not self._order.planned:
             room = self._rooms.get(stream) or self.library.workspace(stream)
         else:
             # Back in the graph's pool once the call is queued: what follows is behind it.
-            held = allocate(self.library.client.pool, self.library.room)
-            room = held.address
+            size = wanted.size
+            held = allocate(self.library.client.pool, wanted) if size else None
+            room = 0 if held is None else held.address
         self._matmul(
             self._handle, at.operation, at.one, y, at.y, x, at.x, at.beta, out, at.out,
-            out, at.out, algorithm, room, _WORKSPACE, stream,
+            out, at.out, algorithm, room, size, stream,
         )  # fmt: skip
         self.stock.append(at)
 
@@ -230,8 +232,10 @@ class _Product:
             out, at.out, algorithm, self.library.workspace(stream), _WORKSPACE, stream,
         )  # fmt: skip
 
-    def _choose(self, at: _Descriptors, joint: int, places: tuple[int, int, int]) -> int:
-        """The address of the algorithm for these addresses, which stays alive with this call."""
+    def _choose(
+        self, at: _Descriptors, joint: int, places: tuple[int, int, int]
+    ) -> tuple[int, Any]:
+        """The algorithm for these addresses, which stays alive with this call, and its room."""
         low = joint & -joint if joint else 256
         found = _algorithms(self.library, at, self.how, low)
         if not len(found):
@@ -240,13 +244,15 @@ class _Product:
         codes = np.ascontiguousarray(found["algo"]["data_"])
         self._kept.append(codes)
         addresses = [codes.ctypes.data + i * codes.strides[0] for i in range(len(codes))]
+        client = self.library.client
+        rooms = [spec_of(client, (int(n),), uint8) for n in found["workspace_size"]]
         # A product that adds to its result cannot be tried twice.
         if self.adds:
-            return addresses[0]
+            return addresses[0], rooms[0]
         key = repr((*self.how, *self.shape, self.call.count, low, self.bias))
         trials = [functools.partial(self._try, at, a, *places) for a in addresses]
-        best = tune.best(self.library.client, f"cublaslt-{self.library.version}", key, trials)
-        return addresses[best]
+        best = tune.best(client, f"cublaslt-{self.library.version}", key, trials)
+        return addresses[best], rooms[best]
 
 
 def product(

@@ -1,0 +1,179 @@
+"""How much memory a compiled step needs, before it has run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from ruda.core.errors import ArgumentError, CaptureError
+from ruda.core.spec import Spec, spec_of
+from ruda.fusion.captured import Uncapturable
+from ruda.fusion.graph import Graph, Value
+from ruda.fusion.program import Program
+from ruda.fusion.state import Held
+from ruda.fusion.tree import Given, rebuilt
+from ruda.ops.create import empty
+from ruda.tensor.tensor import RudaTensor, wrap
+
+
+class Memory(NamedTuple):
+    """Bytes that one signature of a compiled step needs.
+
+    ``state`` is what it reads or writes besides its arguments: parameters, moments, statistics.
+    ``arguments`` are the copies of its arguments that a graph reads, ``outputs`` what a call
+    returns. ``intermediates`` is all between, laid out for the whole step; ``unplanned`` is what
+    these would take if nothing were used twice. ``peak`` is the most in use at a time on the
+    device while the step runs, what others hold now included. ``exact`` says that the device was
+    asked for each block; otherwise scratch memory inside of operators is not counted.
+    """
+
+    peak: int
+    state: int
+    arguments: int
+    intermediates: int
+    unplanned: int
+    outputs: int
+    exact: bool
+
+    def __str__(self) -> str:
+        lines = [f"peak {_size(self.peak)}{'' if self.exact else ', without scratch memory'}"]
+        parts = {
+            "state": self.state,
+            "copies of arguments": self.arguments,
+            "intermediates": self.intermediates,
+            "intermediates, each in its own place": self.unplanned,
+            "outputs": self.outputs,
+        }
+        return "\n".join([*lines, *(f"  {name}: {_size(n)}" for name, n in parts.items())])
+
+
+def memory_of(program: Program, arguments: int = 0) -> Memory:
+    """What ``program`` needs; ``arguments`` are bytes of arguments that are not there yet."""
+    state = {id(s.handle.root or s.handle): _bytes(program, s) for s in _held(program)}
+    made = [v for i in program.graph.instructions for v in i.outputs if v.memory is v and v.spec]
+    unplanned = sum(v.spec.nbytes for v in made if v.spec is not None)
+    whole = program.captured
+    if whole is not None and whole.graph is not None:
+        outs = [v.spec for v in whole.returned]
+        found = program.client.footprint_now(whole.graph, [s for _, s, _ in whole.arguments], outs)
+    else:
+        found = _rehearsed(program)
+    if found is not None:
+        peak = found.now + found.slots + max(found.first, found.piece + found.outputs)
+        inner = (found.slots, found.piece, unplanned, found.outputs)
+        return Memory(peak + arguments, sum(state.values()), *inner, True)
+    now = getattr(getattr(program.client, "pool", None), "used", None)
+    live = live_bytes(program.graph, program.wanted, program.updates)
+    outputs = sum(v.spec.nbytes for v in set(program.wanted) if v.spec and v.memory is v)
+    given = sum(s.spec.nbytes for s in program.graph.inputs if s.kind == "argument" and s.spec)
+    held = sum(state.values()) + given if now is None else now
+    return Memory(held + live + arguments, sum(state.values()), 0, live, unplanned, outputs, False)
+
+
+def _held(program: Program) -> list[Held]:
+    sources = [v.payload for v in program.graph.inputs] + [s for s, _, _ in program.writes]
+    return [s for s in sources if isinstance(s, Held)]
+
+
+def _bytes(program: Program, source: Held) -> int:
+    return program.client.base(source.handle.root or source.handle).nbytes  # type: ignore[no-any-return]
+
+
+def _rehearsed(program: Program) -> Any:
+    """What the device says of a run that does not happen; None where it cannot be asked."""
+    if not hasattr(program.client, "rehearse"):
+        return None
+    try:
+        whole = program.on_places(rehearsed=True)
+        log = whole.rehearse()
+    except (Uncapturable, CaptureError):
+        return None
+    slots, outs = [s for _, s, _ in whole.arguments], [v.spec for v in whole.returned]
+    return program.client.footprint(log, slots, outs)
+
+
+def live_bytes(graph: Graph, wanted: Sequence[Value], updates: Any = None) -> int:
+    """The most bytes of results that are in use at a time when ``graph`` runs in its order."""
+    overwritten = set() if updates is None else updates.overwritten
+    last: dict[Value, int] = {}
+    for i, instruction in enumerate(graph.instructions):
+        for value in (*instruction.inputs, *instruction.outputs):
+            last[value.memory] = i
+    for value in wanted:
+        last[value.memory] = len(graph.instructions)
+    ends: dict[int, int] = {}
+    live = most = 0
+    for i, instruction in enumerate(graph.instructions):
+        for value in instruction.outputs:
+            if value.memory is value and value.spec is not None and value not in overwritten:
+                live += value.spec.nbytes
+                ends[last[value]] = ends.get(last[value], 0) + value.spec.nbytes
+        most = max(most, live)
+        live -= ends.get(i, 0)
+    return most
+
+
+def largest(
+    budget: int, args: Any, kwargs: Any, axis: int, trace: Callable[[Given, Any, Any], Program]
+) -> int:
+    """The most rows along ``axis`` with which a step stays within ``budget`` bytes; 0 for none."""
+    first = next((t for t in Given(args, kwargs).leaves if t.__class__ is RudaTensor), None)
+    if first is None or not first.ndim:
+        raise ArgumentError("largest_batch", "no argument is a tensor with axes")
+    rows = first.shape[axis]
+
+    def peak(count: int) -> int:
+        def resized(leaf: Any) -> Any:
+            if leaf.__class__ is not RudaTensor or leaf.ndim == 0 or leaf.shape[axis] != rows:
+                return leaf
+            shape = list(leaf.shape)
+            shape[axis] = count
+            return _unplaced(leaf, tuple(shape))
+
+        own = [rebuilt(value, resized) for value in args]
+        named = {name: rebuilt(value, resized) for name, value in kwargs.items()}
+        given = Given(tuple(own), named)
+        more = sum(t.spec.nbytes for t in given.leaves if t.__class__ is RudaTensor)
+        less = sum(t.spec.nbytes for t in Given(args, kwargs).leaves if t.__class__ is RudaTensor)
+        return memory_of(trace(given, own, named), more - less).peak
+
+    return _most(peak, budget, rows)
+
+
+def _unplaced(like: RudaTensor, shape: tuple[int, ...]) -> RudaTensor:
+    """A tensor of ``shape`` with no memory of the device behind it."""
+    client = like.spec.client
+    spec: Spec = spec_of(client, shape, like.dtype)
+    if hasattr(client, "unplaced"):
+        return wrap(spec, client.unplaced(spec))
+    # The system gives pages to what is written alone.
+    return empty(shape, dtype=like.dtype, device=client.device)
+
+
+def _most(peak: Callable[[int], int], budget: int, start: int) -> int:
+    """The largest count whose peak is within ``budget``: the peak grows with the count."""
+    fits, low = 0, peak(1)
+    if low > budget:
+        return 0
+    fits, count, known = 1, max(start, 2), {1: low}
+    fails = 0
+    while not fails or fails - fits > 1:
+        known[count] = peak(count)
+        if known[count] <= budget:
+            fits = max(fits, count)
+        else:
+            fails = min(fails or count, count)
+        other = max(n for n in known if n < max(known))
+        slope = max((known[max(known)] - known[other]) / (max(known) - other), 1)
+        guess = int(fits + (budget - known[fits]) / slope)
+        if fails:
+            guess = min(max(guess, fits + 1), fails - 1)
+            # The line is a good guess once, and near its mark from then on.
+            count = guess if guess not in known else (fits + fails) // 2
+        else:
+            count = min(max(guess, fits + 1), 8 * fits)
+    return fits
+
+
+def _size(n: int) -> str:
+    return f"{n:,} bytes" if n < 1 << 20 else f"{n / 2**20:,.1f} MiB"

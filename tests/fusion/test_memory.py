@@ -1,0 +1,134 @@
+"""How much memory a compiled step takes: predicted, laid out, and given back."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ruda
+import ruda.nn.functional as F
+from ruda import nn, optim
+from tests.fusion.dry import dry
+
+
+def network(where: str, width: int = 64, depth: int = 3) -> Any:
+    """A training step of some layers with norms and dropout, and its model."""
+    layers = [
+        nn.Sequential(nn.Linear(width, width), nn.LayerNorm(width), nn.GELU(), nn.Dropout(0.1))
+        for _ in range(depth)
+    ]
+    model = nn.Sequential(*layers, nn.Linear(width, 10)).to(where)
+    opt = optim.AdamW(model.parameters(), lr=1e-3)
+
+    def step(x: Any, y: Any) -> Any:
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        optim.clip_grad_norm_(model.parameters(), 1.0)
+        opt.step()
+        opt.zero_grad()
+        return loss
+
+    return ruda.compile(step)
+
+
+def batch(where: str, rows: int, width: int = 64) -> Any:
+    x = np.zeros((rows, width), "f4")
+    return ruda.asarray(x, device=where), ruda.asarray(np.arange(rows) % 10, device=where)
+
+
+@pytest.mark.parametrize("rows", [64, 1024])
+def test_the_peak_is_known_before_the_step_runs(rows: int) -> None:
+    pytest.importorskip("cuda.bindings.nvrtc")
+    with dry() as client:
+        step, args = network("cuda"), batch("cuda", rows)
+        predicted = step.memory(*args)
+        gc.collect()
+        client.pool.peak = client.pool.used
+        step(*args)
+        assert predicted.exact
+        assert client.pool.peak == pytest.approx(predicted.peak, rel=0.05)
+        client.pool.peak = client.pool.used
+        step(*args)
+        assert client.pool.peak == pytest.approx(step.memory(*args).peak, rel=0.05)
+        assert client.pool.peak <= predicted.peak * 1.05
+        assert rows == 64 or predicted.intermediates < predicted.unplanned
+
+
+def test_the_graph_lies_where_it_was_planned_to_and_gives_all_back() -> None:
+    pytest.importorskip("cuda.bindings.nvrtc")
+    with dry() as client:
+        step, args = network("cuda"), batch("cuda", 256)
+        step(*args)
+        (program,) = (p for known in step.programs.values() for p in known)
+        arena = program.captured.graph.arena
+        assert arena.extra == 0 and arena.plan.total < sum(arena.plan.sizes) / 2
+        used, size = client.pool.used, arena.piece.block.size
+        del step, program, arena
+        gc.collect()
+        assert client.pool.used <= used - size
+
+
+def test_blocks_in_use_at_the_same_time_lie_apart() -> None:
+    layouts = pytest.importorskip("ruda.backends.cuda.layout")
+    rng = np.random.default_rng(0)
+    log, live = layouts.Log(), []
+    for address in range(1, 300):
+        log.took(address, int(rng.integers(0, 1 << 20)))
+        live.append(address)
+        while live and rng.random() < 0.5:
+            log.gave(live.pop(int(rng.integers(len(live)))))
+    for address in live[1:]:
+        log.gave(address)
+    plan = layouts.layout(log)
+    spans = [(log.starts[i], e) for i, e in enumerate(log.ends) if e is not None]
+    assert len(spans) == len(plan.sizes) == 299 - (len(live) > 0)
+    order = range(len(spans))
+    meeting = [
+        (i, j)
+        for i in order
+        for j in order
+        if i < j and spans[i][0] < spans[j][1] and spans[j][0] < spans[i][1]
+    ]
+    for i, j in meeting:
+        first, second = sorted((i, j), key=lambda k: plan.offsets[k])
+        assert plan.offsets[first] + plan.sizes[first] <= plan.offsets[second]
+    assert plan.total < sum(plan.sizes)
+
+
+def test_the_largest_batch_for_a_budget() -> None:
+    pytest.importorskip("cuda.bindings.nvrtc")
+    with dry() as client:
+        step, args = network("cuda", depth=1), batch("cuda", 32)
+        budget = step.memory(*args).peak + (8 << 20)
+        gc.collect()
+        used = client.pool.used
+        rows = step.largest_batch(budget, *args)
+        gc.collect()
+        assert client.pool.used == used and rows > 32
+        del args
+        for count, fits in ((rows, True), (rows + 64, False)):
+            again, args = network("cuda", depth=1), batch("cuda", count)
+            gc.collect()
+            before = client.pool.used
+            peak = again.memory(*args).peak
+            extra = before - used - sum(t.nbytes for t in args)
+            assert (peak - max(extra, 0) <= budget) == fits
+            del again, args
+        assert step.largest_batch(1000, *batch("cuda", 32)) == 0
+
+
+def test_on_the_cpu_the_peak_follows_from_shapes() -> None:
+    step, args = network("cpu", width=256), batch("cpu", 512, 256)
+    found = step.memory(*args)
+    step(*args)
+    tracemalloc.start()
+    step(*args)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert not found.exact and "peak" in str(found)
+    assert found.intermediates == pytest.approx(peak, rel=0.5)
+    assert 100 < step.largest_batch(found.peak, *args) <= 600
