@@ -20,6 +20,8 @@ from ruda.core.spec import Spec
 
 _SLAB = 2 << 20
 _SMALL = 1 << 20
+# How many sizes are remembered.
+_SIZES = 1 << 16
 
 
 class Arena:
@@ -73,10 +75,24 @@ class Arena:
         return out
 
 
+class _Classes(dict[int, int]):
+    """The size class of each number of bytes that was asked for."""
+
+    def __init__(self, shift: int) -> None:
+        self.shift = shift
+
+    def __missing__(self, nbytes: int) -> int:
+        if len(self) >= _SIZES:
+            self.clear()
+        size = self[nbytes] = size_class(nbytes, self.shift)
+        return size
+
+
 class Pool:
     """Memory of one device: ``take`` and ``give`` blocks; more comes from the driver on demand.
 
-    ``special`` is None, or the ``Guards`` that take over both.
+    ``special`` is None, or the ``Guards`` that take over both. ``plain`` says that neither they nor
+    another class do, so that what is done for each tensor is written out where it is made.
     """
 
     def __init__(self, driver: Any, out_of_memory: type[Exception]) -> None:
@@ -87,21 +103,40 @@ class Pool:
         self.out_of_memory = out_of_memory
         self.arena = Arena()
         self.free = self.arena.free
-        self.special: Any = None
+        self.plain = type(self) is Pool
+        self._special: Any = None
         self.limit: int | None = None
         # Of RUDA_ALLOC_CONF: waste of a free block, classes per octave, share to be tidy from.
         self.split = 0.25
-        self.shift = 4
+        self.classes = _Classes(4)
         self.gc_threshold: float | None = None
         self.reserved = self.peak_reserved = 0
         self.used = self.peak = 0
         self.counts = {"segments_made": 0, "segments_freed": 0, "retries": 0, "out_of_memory": 0}
 
+    @property
+    def special(self) -> Any:
+        """The guards, once there are any."""
+        return self._special
+
+    @special.setter
+    def special(self, guards: Any) -> None:
+        self.plain, self._special = False, guards
+
+    @property
+    def shift(self) -> int:
+        """How finely sizes are rounded; see ``size_class``."""
+        return self.classes.shift
+
+    @shift.setter
+    def shift(self, value: int) -> None:
+        self.classes = _Classes(value)
+
     def take(self, nbytes: int) -> tuple[int, int]:
         """Address and size of a block of at least ``nbytes``."""
-        if self.special is not None:
-            return self.special.take(nbytes)  # type: ignore[no-any-return]
-        size = size_class(nbytes, self.shift)
+        if self._special is not None:
+            return self._special.take(nbytes)  # type: ignore[no-any-return]
+        size = self.classes[nbytes]
         # pop is one step under the GIL: two threads never get the same block.
         try:
             address = self.free[size].pop()
@@ -131,8 +166,8 @@ class Pool:
 
     def give(self, address: int, size: int) -> None:
         """Take a block back."""
-        if self.special is not None:
-            self.special.give(address, size)
+        if self._special is not None:
+            self._special.give(address, size)
             return
         self.used -= size
         self.free[size].append(address)
@@ -271,7 +306,12 @@ class Block:
     size: int
 
     def __del__(self) -> None:
-        self.pool.give(self.address, self.size)
+        pool = self.pool
+        if pool.plain:
+            pool.used -= self.size
+            pool.free[self.size].append(self.address)
+        else:
+            pool.give(self.address, self.size)
 
 
 class Borrowed:
@@ -350,11 +390,25 @@ def allocate_piece(pool: Pool, spec: Spec) -> Handle:
 def allocate(pool: Pool, spec: Spec) -> Handle:
     """A fresh base handle over memory for ``spec``."""
     # A block that was made before the pool has run out would have nothing to give back.
-    address, size = pool.take(spec.nbytes)
+    if pool.plain:
+        size = pool.classes[spec.nbytes]
+        try:
+            address = pool.free[size].pop()
+        except IndexError:
+            address = 0
+        if not address:
+            address, size = pool.grow(pool.arena, size, spec.nbytes)
+        used = pool.used = pool.used + size
+        if used > pool.peak:
+            pool.peak = used
+    else:
+        address, size = pool.take(spec.nbytes)
     block = Block()
-    block.pool, block.address, block.size = pool, address, size
+    block.pool = pool
+    block.address = address
+    block.size = size
     handle = Handle()
-    handle.address = block.address
+    handle.address = address
     handle.block = block
     handle.spec = spec
     handle.version = 0
