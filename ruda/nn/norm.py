@@ -5,19 +5,18 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-from ruda.core.dtypes import finfo, float64, int64
+from ruda.core.dtypes import finfo, int64
 from ruda.core.errors import ArgumentError, ShapeError
 from ruda.core.mode import no_grad
 from ruda.core.shapes import Shape
 from ruda.nn import init
 from ruda.nn.module import Module
 from ruda.nn.parameter import Parameter
-from ruda.ops.cast import astype
 from ruda.ops.create import empty, ones, zeros
 from ruda.ops.local_norm import local_response_norm
 from ruda.ops.movement import expand_dims, reshape, squeeze
 from ruda.ops.norm import layer_norm, rms_norm
-from ruda.ops.standard_norm import batch_norm, group_norm, instance_norm
+from ruda.ops.standard_norm import batch_norm, counted_batch_norm, group_norm, instance_norm
 from ruda.tensor.tensor import RudaTensor
 
 
@@ -209,27 +208,13 @@ class _BatchNorm(_Affine):
         if input.ndim not in self.ranks:
             expected = " or ".join(f"{rank} axes" for rank in self.ranks)
             raise ShapeError(type(self).__name__, "wrong rank", input.shape, expected)
-        share = self._counted() if self.training else self.momentum
-        return batch_norm(
-            input,
-            self.running_mean,
-            self.running_var,
-            self.weight,
-            self.bias,
-            self.training or self.running_mean is None,
-            0.0 if share is None else share,
-            self.eps,
-            layout=self.layout,
-        )
-
-    def _counted(self) -> Any:
-        """Count this batch; its share in the running statistics: 1 / count without a momentum."""
-        if self.num_batches_tracked is None:
-            return self.momentum
-        with no_grad():
-            count = self.num_batches_tracked + 1
-            self.num_batches_tracked.assign(count)
-            return 1.0 / astype(count, float64) if self.momentum is None else self.momentum
+        mean, var, count = self.running_mean, self.running_var, self.num_batches_tracked
+        affine, rest = (self.weight, self.bias), (self.eps, self.layout)
+        if self.training and mean is not None and var is not None and count is not None:
+            return counted_batch_norm(input, (mean, var, count), *affine, self.momentum, *rest)
+        share = 0.0 if self.momentum is None else self.momentum
+        training = self.training or mean is None
+        return batch_norm(input, mean, var, *affine, training, share, self.eps, layout=self.layout)
 
     def extra_repr(self) -> str:
         """Features, eps and momentum, and a layout that is not nchw."""

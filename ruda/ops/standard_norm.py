@@ -11,6 +11,7 @@ from ruda.core.spec import Spec, is_absent
 from ruda.ops.arith import rsqrt
 from ruda.ops.cast import astype
 from ruda.ops.movement import reshape
+from ruda.ops.moving_statistics import move
 from ruda.ops.reduce import unbroadcast
 from ruda.ops.reference import standard as reference
 from ruda.ops.rowwise import (
@@ -148,7 +149,9 @@ def _channels(name: str, x: RudaTensor, least: int, axis: int = 1, **params: Any
         if value is not None and value.shape != (x.shape[axis],):
             got, expected = value.shape, (x.shape[axis],)
             raise NormalizationShapeError(name, f"{param} does not fit the channels", got, expected)
-        out.append(None if value is None else reshape(value, (-1,) + (1,) * (x.ndim - 1 - axis)))
+        placed = (-1,) + (1,) * (x.ndim - 1 - axis)
+        # In the last place it broadcasts as it is.
+        out.append(value if value is None or len(placed) == 1 else reshape(value, placed))
     return out
 
 
@@ -170,17 +173,15 @@ def batch_norm(
 
     While ``training`` by the statistics of the batch, which also move the running ones in place:
     ``running += momentum * (batch - running)``, with the unbiased variance; a momentum that is a
-    0-d tensor may change from step to step. Otherwise by the
-    running statistics. All parameters are ``[C]``; dtypes as ``layer_norm``, and the result of a
-    half type is one also under ``autocast``. With ``layout="nhwc"`` the channels are the last axis.
-    Ioffe and Szegedy, "Batch Normalization", 2015.
+    0-d tensor may change from step to step. Otherwise by the running statistics. All parameters are
+    ``[C]``; dtypes as ``layer_norm``, and the result of a half type is one also under
+    ``autocast``. With ``layout="nhwc"`` the channels are the last axis. Ioffe and Szegedy, "Batch
+    Normalization", 2015.
 
     Raises ``NormalizationShapeError`` also for a batch with one value per channel.
     """
     name, number = "batch_norm", positive("batch_norm", "eps", eps)
-    if layout not in ("nchw", "nhwc"):
-        raise NormalizationArgumentError(name, "unknown layout", repr(layout), "nchw or nhwc")
-    axis = 1 if layout == "nchw" else max(input.ndim - 1, 0)
+    axis = _axis_of(name, input, layout)
     running = {"running_mean": running_mean, "running_var": running_var}
     mean, var, w, b = _channels(name, input, 2, axis, **running, weight=weight, bias=bias)
     if not training:
@@ -188,15 +189,50 @@ def batch_norm(
             hint = "training=True"
             raise NormalizationArgumentError(name, "needs running statistics", hint=hint)
         return _by_running(input, mean, var, w, b, number)
-    axes = tuple(i for i in range(input.ndim) if i != axis)
-    count = input.size // max(1, input.shape[axis])
-    if count < 2:
-        expected = "more than one value per channel while training"
-        raise NormalizationShapeError(name, "no variance", input.shape, expected)
-    y, batch_mean, batch_var = standard_norm(input, w, b, axes, number)
+    y, batch_mean, batch_var, count = _by_batch(name, input, w, b, axis, number)
     _move(name, running_mean, batch_mean, momentum)
     _move(name, running_var, batch_var, momentum, count / (count - 1))
     return y
+
+
+def counted_batch_norm(
+    input: RudaTensor,
+    running: tuple[RudaTensor, RudaTensor, RudaTensor],
+    weight: RudaTensor | None,
+    bias: RudaTensor | None,
+    momentum: float | None,
+    eps: float,
+    layout: str,
+) -> RudaTensor:
+    """``batch_norm`` while training, which moves running mean, variance and count of batches.
+
+    Without a momentum all batches weigh the same.
+    """
+    name, number = "batch_norm", positive("batch_norm", "eps", eps)
+    axis = _axis_of(name, input, layout)
+    w, b = _channels(name, input, 2, axis, weight=weight, bias=bias)
+    share = None if momentum is None else _share(name, momentum)
+    y, mean, var, count = _by_batch(name, input, w, b, axis, number)
+    with no_grad():
+        move(running, (mean, var), count, share)
+    return y
+
+
+def _axis_of(name: str, x: RudaTensor, layout: str) -> int:
+    """The axis of channels."""
+    if layout not in ("nchw", "nhwc"):
+        raise NormalizationArgumentError(name, "unknown layout", repr(layout), "nchw or nhwc")
+    return 1 if layout == "nchw" else max(x.ndim - 1, 0)
+
+
+def _by_batch(name: str, x: RudaTensor, weight: Any, bias: Any, axis: int, eps: float) -> Any:
+    """``x`` by its own statistics, these, and how many values each of them is made of."""
+    count = x.size // max(1, x.shape[axis])
+    if count < 2:
+        expected = "more than one value per channel while training"
+        raise NormalizationShapeError(name, "no variance", x.shape, expected)
+    axes = tuple(i for i in range(x.ndim) if i != axis)
+    return *standard_norm(x, weight, bias, axes, eps), count
 
 
 def _by_running(
@@ -211,12 +247,16 @@ def _by_running(
     return astype(y, x.dtype, copy=False)
 
 
+def _share(name: str, momentum: Any) -> Any:
+    return real_number(name, "momentum", momentum, 0, 1, errors=NUMBER_ERRORS)
+
+
 def _move(name: str, running: Any, batch: RudaTensor, momentum: Any, factor: float = 1.0) -> None:
     """``running += momentum * (factor * batch - running)`` in place, off the tape."""
     if running is None:
         return
     if momentum.__class__ is not RudaTensor:
-        momentum = real_number(name, "momentum", momentum, 0, 1, errors=NUMBER_ERRORS)
+        momentum = _share(name, momentum)
     with no_grad():
         found = reshape(batch, running.shape) * (factor * momentum)
         running.assign(astype(running * (1 - momentum) + found, running.dtype, copy=False))

@@ -17,6 +17,7 @@ from ruda.testing import assert_close
 from tests.cuda.test_compile import ARCHITECTURES, spills
 
 compiler = pytest.importorskip("ruda.backends.cuda.compiler")
+moving = pytest.importorskip("ruda.backends.cuda.prim.moving")
 channels = pytest.importorskip("ruda.backends.cuda.prim.channels")
 
 
@@ -127,6 +128,21 @@ def test_a_gradient_that_is_one_number(device: str) -> None:
         np.testing.assert_allclose(got, want, atol=1e-4)
 
 
+@pytest.mark.parametrize("momentum", [0.25, None])
+def test_running_statistics_move_in_one_launch(device: str, momentum: float | None) -> None:
+    x, found = of("float32", 6, 5, 5, 600), []
+    for where in (device, "cpu"):
+        layer = ruda.nn.BatchNorm2d(600, momentum=momentum, layout="nhwc").to(where)
+        places = [b.handle.address for b in layer.buffers()] if where == device else []
+        for part in (x, x * 2 + 1):
+            layer(ruda.asarray(part, device=where))
+        assert places == ([b.handle.address for b in layer.buffers()] if places else [])
+        found.append([b.to("cpu").numpy() for b in layer.buffers()])
+    for got, want in zip(*found, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+    assert found[0][2] == 2
+
+
 def test_channels_are_found_between_the_axes_that_go() -> None:
     found = channels.channels_of
     assert found((2, 3, 4, 5), (0, 2, 3)) == (2, 3, 20)
@@ -146,6 +162,7 @@ def sources() -> list[tuple[str, str]]:
             for op, types in ((0, (x,)), (2, (x, param, param)), (3, (x,)), (5, (x, param))):
                 out.append(channels.source(op, types, vec, last, channels.STEPS[op]))
         out += [channels.joining(moments, x) for moments in (True, False)]
+        out.append(moving.text((param, param, ruda.int64, param, param)))
     return list(dict(out).items())
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ruda.backends.cuda.memory import Borrowed
 from ruda.backends.cuda.order import Order, touch
-from ruda.backends.cuda.prim import each, updates
+from ruda.backends.cuda.prim import each, moving, updates
 from ruda.core.spec import Spec
 
 Into = Callable[[Sequence[Any], Sequence[Any]], None]
@@ -40,6 +40,8 @@ class InPlace:
     @functools.lru_cache(maxsize=4096)  # noqa: B019  (a client lives as long as the process)
     def into(self, plan: Any) -> Into | None:
         """The function that runs ``plan`` into memory that is there, or None."""
+        if plan.op.name in moving.KERNELS:
+            return moving.bind_into(self, plan)
         fits = plan.op.name in updates.KERNELS and updates.supported(plan)
         return updates.bind_into(self, plan) if fits else None
 

@@ -64,3 +64,26 @@ def summed_to(x: Array, shape: tuple[int, ...]) -> Array:
     sizes = (1,) * lead + shape
     axes = tuple(i for i, n in enumerate(sizes) if n == 1 and x.shape[i] != 1)
     return x.sum(axis=axes, keepdims=True).reshape(shape) if axes else x.reshape(shape).copy()
+
+
+def moving_statistics(
+    mean: Array,
+    var: Array,
+    count: Array,
+    batch_mean: Array,
+    batch_var: Array,
+    length: int,
+    momentum: float | None,
+) -> tuple[Array, Array, Array]:
+    """Move mean and var towards those of a batch of ``length`` values; count it.
+
+    The share of the batch is ``momentum``, or 1 / count; its biased variance becomes unbiased.
+    """
+    new_count = np.asarray(count + 1, count.dtype)
+    share = 1.0 / float(new_count) if momentum is None else momentum
+    found = []
+    for old, new, factor in ((mean, batch_mean, 1.0), (var, batch_var, length / (length - 1))):
+        wide = np.dtype(np.float64 if old.dtype == np.float64 else np.float32)
+        a, b = old.astype(wide), new.reshape(old.shape).astype(wide)
+        found.append((a + (b * wide.type(factor) - a) * wide.type(share)).astype(old.dtype))
+    return found[0], found[1], new_count

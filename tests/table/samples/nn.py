@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import ruda
+from ruda.core.dtypes import FLOAT
 from ruda.core.errors import (
     ArgumentError,
     ConvDTypeError,
@@ -100,6 +101,10 @@ SAMPLES = {
     "max_pool_pick": [
         Sample(((2, 4), np.array([[0, 2, -1], [1, 1, 3]])), (1, None)),
         Sample(((1, 2, 3), np.array([[[0, 5], [5, 3]]])), (2, None)),
+    ],
+    "moving_statistics": [
+        Sample(((3,), (3,), np.array(4), (3,), (1, 3, 1)), (7, 0.25), FLOAT),
+        Sample(((3,), (3,), np.array(4), (1, 3), (3,)), (7, None), FLOAT),
     ],
     "max_pool_last": [
         Sample((distinct(2, 8, 3),), (*PAIR, (1,), False)),
