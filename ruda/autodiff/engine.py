@@ -7,7 +7,7 @@ gradients of gradients need nothing more.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from ruda.autodiff.pieces import SLICE, Pieces, met, sliced
 from ruda.autodiff.rules import cotangents
@@ -19,6 +19,8 @@ from ruda.ops.create import ones_like
 from ruda.ops.movement import copy
 from ruda.tensor.node import Leaf, Node, Output, visiting
 from ruda.tensor.tensor import RudaTensor
+
+Edges: TypeAlias = tuple[Any, ...]
 
 
 def backward(root: RudaTensor, gradient: Any, retain_graph: bool, create_graph: bool) -> None:
@@ -81,13 +83,14 @@ def walk(
     ``arrive(node, g)`` is called with the finished cotangent of each leaf and wanted node. With
     ``wanted`` given, only nodes that lead to one of them are visited.
     """
-    order = visiting(_topological([node for node, _ in roots]))
+    order = _topological([node for node, _ in roots])
+    visiting(order)
     useful = None if wanted is None else _leading_to(order, wanted)
     pending: dict[Any, Any] = {}
     for node, seed in roots:
         _push(pending, node, seed)
     with recording(create_graph):
-        for node in reversed(order):
+        for node, edges in reversed(order):
             g = pending.pop(node, None)
             if g is None or (useful is not None and node not in useful):
                 continue
@@ -104,7 +107,7 @@ def walk(
             if node.__class__ is Output:
                 _gather(node, g, pending)
                 continue
-            _spread(node, g, pending, useful, create_graph)
+            _spread(node, edges, g, pending, useful, create_graph)
             if not retain_graph:
                 node.free()
 
@@ -119,10 +122,14 @@ def _gather(output: Output, g: RudaTensor, pending: dict[Any, Any]) -> None:
 
 
 def _spread(
-    node: Node, g: Any, pending: dict[Any, Any], useful: set[Any] | None, create_graph: bool
+    node: Node,
+    edges: Edges,
+    g: Any,
+    pending: dict[Any, Any],
+    useful: set[Any] | None,
+    create_graph: bool,
 ) -> None:
     """Send the cotangent of ``node`` on to its inputs."""
-    edges = node.edges()
     if useful is None:
         needs = tuple([e is not None for e in edges])
     else:
@@ -134,10 +141,12 @@ def _spread(
         if pieces is not None:
             pending[edges[0]] = pieces
             return
-    found = cotangents(node, g, needs, create_graph, walk)
-    for edge, spec, need, gx in zip(edges, node.plan.specs, needs, found, strict=True):
-        if need and gx is not None:
-            gx = gx if gx.spec is spec else fitted(gx, spec)
+    specs = node.plan.specs
+    for i, gx in enumerate(cotangents(node, g, needs, create_graph, walk)):
+        if gx is not None and needs[i]:
+            edge, spec = edges[i], specs[i]
+            if gx.spec is not spec:
+                gx = fitted(gx, spec)
             before = pending.get(edge)
             pending[edge] = gx if before is None else met(before, gx)
 
@@ -154,38 +163,33 @@ def _hooked(hooks: Sequence[Callable[[Any], Any]], g: Any) -> Any:
     return g
 
 
-def _edges(node: Any) -> tuple[Any, ...]:
-    if node.__class__ is Node:
-        return node.edges()
-    return (node.node,) if node.__class__ is Output else ()
-
-
-def _topological(roots: Sequence[Any]) -> list[Any]:
-    """All nodes below ``roots``, inputs before users; without recursion, for deep graphs."""
-    order: list[Any] = []
+def _topological(roots: Sequence[Any]) -> list[tuple[Any, Edges]]:
+    """All nodes below ``roots`` with their edges, inputs before users; without recursion."""
+    order: list[tuple[Any, Edges]] = []
     entered: set[Any] = set()
     stack = list(roots)[::-1]
     while stack:
         node = stack.pop()
-        if node is None:
-            # All that the node below this mark was made from is done.
-            order.append(stack.pop())
+        kind = node.__class__
+        if kind is tuple:
+            # All that this node was made from is done.
+            order.append(node)
         elif node not in entered:
             entered.add(node)
-            edges = _edges(node)
-            if not edges:
-                order.append(node)
+            if kind is Leaf:
+                order.append((node, ()))
                 continue
-            stack += (node, None)
+            edges = node.edges() if kind is Node else (node.node,)
+            stack.append((node, edges))
             for edge in reversed(edges):
                 if edge is not None and edge not in entered:
                     stack.append(edge)
     return order
 
 
-def _leading_to(order: Sequence[Any], wanted: set[Any]) -> set[Any]:
+def _leading_to(order: Sequence[tuple[Any, Edges]], wanted: set[Any]) -> set[Any]:
     useful: set[Any] = set()
-    for node in order:
-        if node in wanted or any(e in useful for e in _edges(node) if e is not None):
+    for node, edges in order:
+        if node in wanted or any(e in useful for e in edges if e is not None):
             useful.add(node)
     return useful

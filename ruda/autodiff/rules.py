@@ -25,8 +25,9 @@ Getter: TypeAlias = Callable[[Node, Any, tuple[bool, ...], bool], Any]
 
 
 def cotangents(node: Node, g: Any, needs: tuple[bool, ...], create_graph: bool, walk: Walk) -> Any:
-    """One cotangent per input (None where there is none or none is needed); in IEEE but for
-    products that were allowed to be fast going forward.
+    """One cotangent per input, None where there is none or none is needed.
+
+    In IEEE, but for products that were allowed to be fast going forward.
     """
     if node.plan.precision is not None:
         with Using(MODE.get().but(precision=node.plan.precision)):
@@ -40,24 +41,36 @@ def _pulled(node: Node, g: Any, needs: tuple[bool, ...], create_graph: bool, wal
         return _through_body(node, g, needs, create_graph, walk)
     pulls = op.pulls or _set_pulls(op)
     if op.joint:
-        rule, getters = pulls[0]
-        return rule(*[get(node, g, needs, create_graph) for get in getters])
+        return pulls[0](node, g, needs, create_graph)
+    if len(pulls) == 1 and pulls[0] is not None:
+        return (pulls[0](node, g, needs, create_graph),)
     return [
-        rule(*[get(node, g, needs, create_graph) for get in getters])
-        if need and rule is not None
-        else None
-        for (rule, getters), need in zip(pulls, needs, strict=True)
+        pull(node, g, needs, create_graph) if need and pull is not None else None
+        for pull, need in zip(pulls, needs, strict=True)
     ]
 
 
 def _set_pulls(op: Op) -> Any:
-    """For each vjp of a row, the functions that get what it names from a node; kept on the row."""
+    """For each vjp of a row, the function from a node and its cotangent; kept on the row."""
     rules = (op.vjp,) if op.joint else op.vjp
     op.pulls = tuple(
-        (rule, tuple(_getter(op, name) for name in names))
+        None if rule is None else _pull(op, rule, names)
         for rule, names in zip(rules, op.vjp_names, strict=True)
     )
     return op.pulls
+
+
+def _pull(op: Op, rule: Callable[..., Any], names: tuple[str, ...]) -> Getter:
+    """``rule`` with what it names got from a node; most begin with the cotangent."""
+    if names == ("g",):
+        return lambda node, g, needs, create_graph: rule(g)
+    if names[0] == "g" and len(names) == 2:
+        get = _getter(op, names[1])
+        return lambda node, g, needs, create_graph: rule(g, get(node, g, needs, create_graph))
+    getters = [_getter(op, name) for name in names]
+    return lambda node, g, needs, create_graph: rule(
+        *[get(node, g, needs, create_graph) for get in getters]
+    )
 
 
 def _getter(op: Op, name: str) -> Getter:

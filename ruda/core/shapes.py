@@ -138,11 +138,17 @@ def normalize_axes(axis: Any, rank: int, op: str) -> Shape:
     return (normalize_axis(axis, rank, op),)
 
 
+def _sizes(shape: Any, op: str) -> list[int]:
+    """``shape``, an integer or a sequence of them, as a list of integers."""
+    is_many = shape.__class__ is tuple or isinstance(shape, Iterable)
+    sizes = shape if is_many else (shape,)
+    return [n if n.__class__ is int else index(n, op, "shape") for n in sizes]
+
+
 def normalize_shape(shape: Any, op: str) -> Shape:
     """``shape`` (an integer or a sequence of them) as a tuple without negative sizes."""
-    sizes = shape if isinstance(shape, Iterable) else (shape,)
-    out = tuple(index(size, op, "shape") for size in sizes)
-    if any(size < 0 for size in out):
+    out = tuple(_sizes(shape, op))
+    if min(out, default=0) < 0:
         raise ShapeError(op, "a size is negative", got=out, expected="sizes of at least 0")
     return out
 
@@ -162,15 +168,13 @@ def check_addressable(op: str, shape: Shape, itemsize: int) -> None:
 
 def infer_shape(shape: Any, size: int, op: str) -> Shape:
     """``shape`` with one -1 replaced so that it holds ``size`` elements."""
-    sizes = shape if isinstance(shape, Iterable) else (shape,)
-    out = [index(s, op, "shape") for s in sizes]
-    unknown = [i for i, s in enumerate(out) if s == -1]
-    if len(unknown) > 1 or any(s < -1 for s in out):
+    out = _sizes(shape, op)
+    if out.count(-1) > 1 or min(out, default=0) < -1:
         raise ShapeError(op, "at most one size may be -1, none less", got=tuple(out))
-    known = math.prod(s for s in out if s != -1)
-    if unknown and known and size % known == 0:
-        out[unknown[0]] = size // known
-    if (unknown and known == 0) or math.prod(out) != size:
+    held = math.prod(out)
+    if held < 0 and size % held == 0:
+        out[out.index(-1)] = size // -held
+    elif held != size or -1 in out:
         raise ShapeError(
             op, f"cannot hold {size} elements", got=tuple(out), expected=f"{size} in all"
         )

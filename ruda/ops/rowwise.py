@@ -47,7 +47,8 @@ def wide(x: RudaTensor) -> RudaTensor:
 
 def rounded(y: RudaTensor, like: RudaTensor) -> RudaTensor:
     """``y``, computed from ``wide`` values, in the dtype of ``like``; autocast leaves it wide."""
-    return y if MODE.get().cast is not None else astype(y, like.dtype, copy=False)
+    fits = y.spec.dtype is like.spec.dtype or MODE.get().cast is not None
+    return y if fits else astype(y, like.spec.dtype)
 
 
 def autocast_wide(x: RudaTensor) -> RudaTensor:

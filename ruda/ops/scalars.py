@@ -30,7 +30,7 @@ def real_number(
     1.0
     """
     no_number, outside = errors
-    number = as_scalar(value)
+    number = value if value.__class__ is float else as_scalar(value)
     if number is None or isinstance(number, complex):
         got = f"{value!r:.60} of type {type(value).__name__}"
         raise no_number(op, f"{name} is no real number", got, "a real scalar")

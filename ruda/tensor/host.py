@@ -13,18 +13,23 @@ from ruda.core.mode import MODE
 
 def read(tensor: Any, op: str, copy: bool = False) -> Any:
     """The values of ``tensor`` as an ndarray; raises ``CaptureError`` inside a trace."""
-    tracer = MODE.get().tracer
-    if tracer is not None:
-        return tracer.read(tensor.spec, tensor.handle, op)
-    if tensor.spec.weak:
-        return np.asarray(tensor.handle)
-    values = tensor.spec.client.read(tensor.spec, tensor.handle)
+    values = _values(tensor, op)
     if copy:
         return values.copy()
     values = values.view()
     # Writing through a shared array would go past the version counter.
     values.flags.writeable = False
     return values
+
+
+def _values(tensor: Any, op: str) -> Any:
+    """As ``read``, for one look: writing to what it returns would go past the version counter."""
+    tracer = MODE.get().tracer
+    if tracer is not None:
+        return tracer.read(tensor.spec, tensor.handle, op)
+    if tensor.spec.weak:
+        return np.asarray(tensor.handle)
+    return tensor.spec.client.read(tensor.spec, tensor.handle)
 
 
 def address(tensor: Any, op: str) -> int:
@@ -40,7 +45,7 @@ def item(tensor: Any, op: str) -> Any:
     if tensor.spec.size != 1:
         hint = "any(), all() or comparing sizes" if op == "bool" else "tolist()"
         raise ShapeError(op, "needs exactly one element", got=tensor.spec.shape, hint=hint)
-    value = read(tensor, op).reshape(()).item()
+    value = _values(tensor, op).item()
     kind = tensor.spec.dtype.kind
     return float(value) if kind in ("float", "storage") else value
 

@@ -119,12 +119,11 @@ class Output:
         self.index = index
 
 
-def visiting(order: list[Any]) -> list[Any]:
-    """Pass the nodes of a backward walk; inside a trace, refuse those from outside of it."""
+def visiting(order: Sequence[tuple[Any, Any]]) -> None:
+    """Inside a trace, refuse a backward walk over nodes from outside of it; edges lie beside."""
     tracer = MODE.get().tracer
     if tracer is not None:
-        tracer.visiting(order)
-    return order
+        tracer.visiting([node for node, _ in order])
 
 
 def grad_of(leaf: Leaf) -> Any:

@@ -6,6 +6,7 @@ is what needs no operator.
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -217,8 +218,7 @@ class RudaTensor(Attached):
         ``gradient`` is dL/d(self), of this tensor's shape; it may be left out for a single
         element. The saved values are freed unless ``retain_graph`` or ``create_graph`` is set.
         """
-        engine = importlib.import_module("ruda.autodiff.engine")
-        engine.backward(self, gradient, retain_graph or create_graph, create_graph)
+        _engine().backward(self, gradient, retain_graph or create_graph, create_graph)
 
     def register_hook(self, hook: Callable[[RudaTensor], RudaTensor | None]) -> Callable[[], None]:
         """Call ``hook(gradient)`` when this tensor's gradient is known; a result replaces it.
@@ -370,6 +370,12 @@ class RudaTensor(Attached):
             raise GradientError("pickle", "only leaves can be pickled", hint="x.detach()")
         values = host.read(self, "pickle", True)
         return rebuild, (values, str(self.device), self.requires_grad, is_parameter(self))
+
+
+@functools.cache
+def _engine() -> Any:
+    """The engine, which is written in operators on tensors."""
+    return importlib.import_module("ruda.autodiff.engine")
 
 
 def wrap(spec: Spec, handle: Any, node: Any = None) -> RudaTensor:

@@ -61,12 +61,17 @@ def _bind_rows(out: Spec, flat: tuple[int, int], how: Cut) -> Callable[..., Any]
     """The product of ``flat`` rows, all at once, with a matrix."""
     shape, dtype, n = out.shape, out.dtype.numpy, out.shape[-1]
 
+    def run_flat(hx: Any, hy: Any) -> Any:
+        array = empty(shape, dtype)
+        multiply(hx.array, hy.array, array, None, how)
+        return handle_of(array)
+
     def run(hx: Any, hy: Any) -> Any:
         array = empty(shape, dtype)
         multiply(hx.array.reshape(flat), hy.array, array.reshape(flat[0], n), None, how)
         return handle_of(array)
 
-    return run
+    return run_flat if len(shape) == 2 else run
 
 
 def _bind_batch(out: Spec, inner: int) -> Callable[..., Any]:
@@ -91,12 +96,13 @@ def bind_linear(plan: Any) -> Callable[..., Any] | None:
     if x.weak or not x.size or reshape_strides(x.shape, x.strides, flat) is None:
         return None
     shape, kind, n, biased = plan.out.shape, dtype.numpy, plan.out.shape[-1], not b.weak
-    how = cut(*flat, n)
+    how, is_flat = cut(*flat, n), x.ndim == 2
 
     def run(hx: Any, hw: Any, hb: Any) -> Any:
-        array = empty(shape, kind)
-        y, bias = array.reshape(flat[0], n), hb.array if biased else None
-        multiply(hx.array.reshape(flat), hw.array.T, y, bias, how)
+        rows, array = hx.array, empty(shape, kind)
+        y = array if is_flat else array.reshape(flat[0], n)
+        bias = hb.array if biased else None
+        multiply(rows if is_flat else rows.reshape(flat), hw.array.T, y, bias, how)
         return handle_of(array)
 
     return run
@@ -136,6 +142,10 @@ def bind_relu(plan: Any) -> Callable[..., Any] | None:
     if zeros is None or plan.specs[0].dtype is not out.dtype or not plan.specs[0].contiguous:
         return None
     shape, size, dtype, step = out.shape, out.size, out.dtype.numpy, len(zeros)
+    few = zeros[:size].reshape(shape) if shape and size <= step else None
+
+    def run_few(hx: Any) -> Any:
+        return handle_of(np.maximum(hx.array, few))
 
     def run(hx: Any) -> Any:
         array = empty(shape, dtype)
@@ -144,6 +154,21 @@ def bind_relu(plan: Any) -> Callable[..., Any] | None:
             part = x[start : start + step]
             np.maximum(part, zeros[: len(part)], out=y[start : start + step])
         return handle_of(array)
+
+    return run if few is None else run_few
+
+
+def bind_mean_counted(plan: Any) -> Callable[..., Any] | None:
+    """The reference without the checks of what it gives back: 0-d results of a known dtype."""
+    dtype, ignore = plan.out[0].dtype, plan.attrs[0]
+    if plan.specs[0].dtype is not dtype or dtype.is_half:
+        return None
+    number = dtype.numpy.type
+
+    def run(hl: Any, ht: Any) -> Any:
+        count = number(np.count_nonzero(ht.array != ignore))
+        mean = np.add.reduce(hl.array, axis=None) / count
+        return handle_of(np.asarray(mean)), handle_of(np.asarray(count))
 
     return run
 
@@ -188,5 +213,6 @@ FAST: dict[str, Callable[[Any], Callable[..., Any] | None]] = {
     "linear": bind_linear,
     "linear_weight_backward": bind_linear_weight,
     "relu": bind_relu,
+    "mean_where_counted": bind_mean_counted,
     "full": bind_full,
 }

@@ -68,6 +68,9 @@ class Pool:
 
     def run(self, function: Callable[[int], object], count: int) -> None:
         """Call ``function(i)`` for each i below ``count``; raises the first error of a call."""
+        if count == 1:
+            function(0)
+            return
         helpers = min(self.threads, count) - 1
         if helpers <= 0:
             for number in range(count):

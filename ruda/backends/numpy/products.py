@@ -57,7 +57,18 @@ def _parts(work: int, size: int, block: int) -> list[slice]:
 def multiply(x: Any, y: Any, out: Any, bias: Any, how: Cut) -> None:
     """Write ``x y``, plus ``bias`` on each row, into ``out``."""
     axis, parts = how
+    if not parts:
+        _product(x, y, out, bias)
+    elif len(parts) == 1:
+        with BLAS:
+            np.matmul(x, y, out=out)
+        if bias is not None:
+            out += bias
+    else:
+        _divided(x, y, out, bias, axis, parts)
 
+
+def _divided(x: Any, y: Any, out: Any, bias: Any, axis: int, parts: list[slice]) -> None:
     def part(i: int) -> None:
         p = parts[i]
         if axis == 1:
@@ -65,9 +76,6 @@ def multiply(x: Any, y: Any, out: Any, bias: Any, how: Cut) -> None:
         else:
             _product(x[p], y if axis == 0 else y[p], out[p], bias)
 
-    if not parts:
-        _product(x, y, out, bias)
-        return
     with BLAS:
         POOL.run(part, len(parts))
 

@@ -1,6 +1,6 @@
 """Cross-entropy of float32 logits along the last axis, without class weights.
 
-A target is checked before it is used.
+A target is looked at before it is used; one that is no class ends the call.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from ruda.ops.cross_entropy import check_classes
 _F = np.float32
 
 
-@kernel("void(f4[:, ::1], i4[:, ::1], i8[::1], i8, f4, f4, f4[::1], f4[::1], f4[::1])")
-def cross_entropy(x, bits, target, ignore, smoothing, z_loss, loss, lse, scratch):
+@kernel("b1(f4[:, ::1], i8[::1], i8, f4, f4, f4[::1], f4[::1], f4[::1])")
+def cross_entropy(x, target, ignore, smoothing, z_loss, loss, lse, scratch):
     n = _F(x.shape[1])
     for r in range(x.shape[0]):
-        row, high = x[r], top(bits[r])
+        row, high = x[r], top(x[r].view(np.int32))
         for j in range(row.size):
             scratch[j] = exp(row[j] - high)
         norm = np.log(total(scratch))
@@ -36,6 +36,8 @@ def cross_entropy(x, bits, target, ignore, smoothing, z_loss, loss, lse, scratch
         lse[r], loss[r] = level, _F(0)
         if target[r] == ignore:
             continue
+        if target[r] < 0 or target[r] >= row.size:
+            return False
         picked = row[target[r]] - high
         value = (_F(1) - smoothing) * (norm - picked)
         if smoothing:
@@ -43,6 +45,7 @@ def cross_entropy(x, bits, target, ignore, smoothing, z_loss, loss, lse, scratch
                 scratch[j] = row[j] - high
             value += smoothing * (norm - total(scratch) / n)
         loss[r] = value + z_loss * level * level
+    return True
 
 
 @kernel("void(f4[::1], f4[:, ::1], i8[::1], f4[::1], i8, f4, f4, f4[:, ::1])")
@@ -68,7 +71,10 @@ KERNELS: dict[str, Kernel] = {
 
 def bind(plan: Any) -> Callable[..., Any] | None:
     backward = plan.op.name == "cross_entropy_backward"
-    logits, weight = plan.specs[backward], plan.specs[-1]
+    logits, target, weight = plan.specs[backward], plan.specs[backward + 1], plan.specs[-1]
+    if target.dtype.name == "uint64":
+        # Its largest values would turn into negative ones, such as what is to be ignored.
+        return None
     if not is_absent(weight) or not logits.contiguous or plan.attrs[0] != logits.ndim - 1:
         return None
     function = KERNELS[plan.op.name].ready()
@@ -81,14 +87,21 @@ def _bind_forward(plan: Any, function: Any) -> Callable[..., Any]:
 
     def run(hx: Any, ht: Any, _: Any) -> Any:
         target = np.ascontiguousarray(ht.array, np.int64).reshape(rows)
-        check_classes("cross_entropy", ht.array, n, ignore)
-        x = hx.array.reshape(rows, n)
-        bits, loss, lse = x.view(np.int32), np.empty(rows, dtype), np.empty(rows, dtype)
+        x, loss, lse = hx.array.reshape(rows, n), np.empty(rows, dtype), np.empty(rows, dtype)
 
         def part(i: int) -> None:
-            p, scratch = parts[i], np.empty(n, dtype)
-            outs = loss[p], lse[p], scratch
-            function(x[p], bits[p], target[p], ignore, smoothing, z_loss, *outs)
+            p, outs = parts[i], (loss, lse)
+            known = function(
+                x[p],
+                target[p],
+                ignore,
+                smoothing,
+                z_loss,
+                *[v[p] for v in outs],
+                np.empty(n, dtype),
+            )
+            if not known:
+                check_classes("cross_entropy", ht.array, n, ignore)
 
         POOL.run(part, len(parts))
         return handle_of(loss.reshape(shape[:-1])), handle_of(lse.reshape(shape[:-1]))

@@ -117,7 +117,10 @@ def bind(plan: Any) -> Callable[..., Any] | None:
         out = empty(shape, dtype)
         flat = [h.array.reshape(-1) for h in handles]
         flat.append(out.reshape(-1))
-        POOL.run(lambda i: function(*[x[parts[i]] for x in flat]), len(parts))
+        if len(parts) == 1:
+            function(*flat)
+        else:
+            POOL.run(lambda i: function(*[x[parts[i]] for x in flat]), len(parts))
         return handle_of(out)
 
     return run
