@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import ruda
-from ruda.core.errors import IndexRangeError
+from ruda import random
+from ruda.core.errors import ArgumentError, IndexRangeError
 from ruda.nn import functional
 
 pytest.importorskip("cuda.bindings.nvrtc")
@@ -166,3 +167,54 @@ def test_a_target_that_is_no_class(device: str, shape: tuple[int, ...], bad: int
     )
     fine = functional.cross_entropy(logits, places(device, *values)[0], reduction="sum", axis=1)
     assert np.isfinite(float(fine))
+
+
+@pytest.mark.parametrize(
+    ("draw", "bad", "text"),
+    [
+        (random.bernoulli, 1.5, "bernoulli: p is no probability, {}. Got p=1.5 at (0, 1)."),
+        (random.bernoulli, np.nan, "bernoulli: p is no probability, {}. Got p=nan at (0, 1)."),
+        (
+            lambda p: random.gamma((3, 2), p),
+            -1.0,
+            "gamma: concentration out of its domain, {}. Got concentration=-1.0 at (0, 1).",
+        ),
+        (
+            lambda p: random.categorical(p, 4),
+            np.inf,
+            "categorical: bad probabilities, {}. Got inf at (0, 1).",
+        ),
+        (
+            lambda p: random.categorical(p, 2, replacement=False),
+            -0.5,
+            "categorical: bad probabilities, {}. Got -0.5 at (0, 1).",
+        ),
+    ],
+)
+def test_parameters_outside_of_their_domain(device: str, draw: Any, bad: float, text: str) -> None:
+    values = np.full((3, 2), 0.5)
+    for where in ("cpu", device):
+        assert np.all(np.isfinite(draw(ruda.asarray(values, device=where)).numpy()))
+    values[0, 1] = bad
+    with pytest.raises(ArgumentError, match=text[: text.index(",")]):
+        draw(ruda.asarray(values))
+    out = draw(ruda.asarray(values, device=device))
+    with pytest.raises(ArgumentError) as caught:
+        out.numpy()
+    assert str(caught.value).startswith(text.format(f"queued at {__file__}:{caught_line(caught)}"))
+
+
+def caught_line(caught: Any) -> str:
+    """The line that the error names."""
+    return str(caught.value).split(__file__ + ":")[1].split(".")[0]
+
+
+@pytest.mark.parametrize("replacement", [True, False])
+def test_too_few_categories_of_a_row(device: str, replacement: bool) -> None:
+    weights = np.array([[1.0, 1.0, 0.5], [0.0, 0.0, 0.0 if replacement else 1.0]])
+    out = random.categorical(ruda.asarray(weights, device=device), 2, replacement=replacement)
+    what = "categorical: too few possible categories in a row, queued at .*"
+    got = rf"Got {0 if replacement else 1} at \(1, 0\) for 2 samples"
+    with pytest.raises(ArgumentError, match=what + got):
+        out.numpy()
+    np.testing.assert_array_equal(out.numpy()[1, 1], -1)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import ruda
+from ruda.core.errors import ArgumentError
 from ruda.nn import functional as F
 from ruda.random import Generator
 from ruda.testing import tolerance
@@ -137,8 +138,10 @@ def test_gamma(dtype: str, device: str) -> None:
         flips=2,
     )
     odd = ruda.asarray([1.0, -1.0, np.nan, np.inf], device=device)
-    found = np.isnan(R.gamma((4,), odd, generator=stream(1)).numpy())
-    assert found.tolist() == [False, True, True, True]
+    out = R.gamma((4,), odd, generator=stream(1))
+    with pytest.raises(ArgumentError, match="concentration out of its domain"):
+        out.numpy()
+    assert np.isnan(out.numpy()).tolist() == [False, True, True, True]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", slow("float64")])
@@ -158,7 +161,10 @@ def test_categorical(dtype: str, logits: bool, device: str, rng: np.random.Gener
 def test_categorical_of_views_and_of_rows_without_an_answer(device: str) -> None:
     weights = np.array([[1.0, 0.0, 3.0], [0.0, 0.0, 0.0], [1.0, np.nan, 1.0], [1.0, -1.0, 1.0]])
     w = ruda.asarray(weights, device=device)
-    got = R.categorical(w, 5, generator=stream(2)).numpy()
+    out = R.categorical(w, 5, generator=stream(2))
+    with pytest.raises(ArgumentError, match="categorical"):
+        out.numpy()
+    got = out.numpy()
     want = R.categorical(ruda.asarray(weights[:1]), 5, generator=stream(2)).numpy()
     np.testing.assert_array_equal(got[:1], want)
     assert (got[1:] == -1).all()
@@ -173,7 +179,10 @@ def test_categorical_without_replacement(device: str, rng: np.random.Generator) 
     weights = rng.random((3, 300))
     weights[0, 4:] = 0
     held = ruda.asarray(weights, device=device)
-    draw = R.categorical(held, 6, replacement=False, generator=stream(9, 4)).numpy()
+    out = R.categorical(held, 6, replacement=False, generator=stream(9, 4))
+    with pytest.raises(ArgumentError, match="too few possible categories"):
+        out.numpy()
+    draw = out.numpy()
     want = R.categorical(
         ruda.asarray(weights[1:]), 6, replacement=False, generator=stream(9, 4)
     ).numpy()

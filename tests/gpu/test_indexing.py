@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import ruda
-from ruda.core.errors import IndexRangeError
+from ruda.core.errors import ArgumentError, IndexRangeError
 from ruda.nn import functional
 from ruda.ops import index
 from ruda.testing import assert_close
@@ -110,6 +110,25 @@ def test_many_bad_indices_are_one_error(device: str) -> None:
     with pytest.raises(IndexRangeError, match=r"take: index out of range, queued at .*Got 100 at"):
         out.numpy()
     assert float(out.sum()) == float(1 << 26)
+
+
+def test_one_bad_value_among_millions(device: str) -> None:
+    target = ruda.zeros(1 << 20, dtype="int64", device=device)
+    target[777_777] = 8
+    loss = functional.cross_entropy(ruda.ones((1 << 20, 8), device=device), target)
+    with pytest.raises(
+        IndexRangeError, match=r"cross_entropy: no such class.*Got 8 at \(777777,\)"
+    ):
+        loss.numpy()
+    p = ruda.full((1 << 22,), 0.5, device=device)
+    p[3_000_001] = 2.0
+    draw = ruda.random.bernoulli(p)
+    with pytest.raises(ArgumentError, match=r"bernoulli: p is no.*p=2.0 at \(3000001,\)"):
+        draw.numpy()
+    p[3_000_001] = -1.0
+    out = ruda.random.categorical(p.reshape(4, -1), 9)
+    with pytest.raises(ArgumentError, match="categorical: bad probabilities.*Got -1.0 at"):
+        out.numpy()
 
 
 def test_joined_padded_and_cut(device: str, rng: np.random.Generator) -> None:

@@ -1,4 +1,5 @@
-"""Indices out of range on a device: recorded there, raised at the next synchronisation.
+"""Indices out of range and values out of their domain on a device: recorded there, raised at the
+next synchronisation.
 
 A kernel clamps a bad index and the first thread that meets one tells the host which site it was
 queued at, the value and where it stood. A site is a line of the user's code for one plan, interned:
@@ -8,12 +9,13 @@ finding its number costs a walk over ruda's own frames and one lookup.
 from __future__ import annotations
 
 import ctypes
+import struct
 import sys
 from pathlib import Path
 from types import CodeType
 from typing import Any
 
-from ruda.core.errors import IndexRangeError
+from ruda.core.errors import ArgumentError, IndexRangeError, RudaError
 from ruda.core.shapes import Shape
 from ruda.core.spec import Spec
 
@@ -60,6 +62,31 @@ class Form:
         return value & 0xFFFFFFFFFFFFFFFF if self.index.dtype.kind == "uint" else value
 
 
+class Domain:
+    """What the host knows of values that must lie in a domain: the parameters of one plan.
+
+    ``rules`` says by the number of a fault what is wrong, what was got, with ``{value}`` and
+    ``{place}``, and what was expected. A value is told as the bits of a float64, or, with
+    ``counts``, as an integer.
+    """
+
+    __slots__ = ("counts", "numbers", "op", "rules", "spec")
+
+    def __init__(
+        self, op: str, spec: Spec, *rules: tuple[str, str, str], counts: tuple[int, ...] = ()
+    ) -> None:
+        self.op, self.spec, self.rules, self.counts = op, spec, rules, counts
+        self.numbers: dict[tuple[int, int], int] = {}
+
+    def error(self, value: int, offset: int, which: int) -> ArgumentError:
+        """The error for ``value``, which stands ``offset`` elements into the parameter."""
+        what, got, expected = self.rules[which]
+        (real,) = struct.unpack("<d", struct.pack("<q", value))
+        place = coordinates(self.spec, offset)
+        shown = got.format(value=value if which in self.counts else real, place=place)
+        return ArgumentError(self.op, what, shown, expected)
+
+
 def coordinates(spec: Spec, offset: int) -> Shape:
     """The place of the element that lies ``offset`` from the first one; 0 on repeated axes."""
     offset -= sum(min(s * (n - 1), 0) for n, s in zip(spec.shape, spec.strides, strict=True))
@@ -74,13 +101,13 @@ def coordinates(spec: Spec, offset: int) -> Shape:
 
 
 class Site:
-    """An instruction of a user's code that queued an index operator, and the operator's form."""
+    """An instruction of a user's code that queued an operator, and what the host knows of it."""
 
     __slots__ = ("code", "form", "instruction", "name", "number")
 
     code: CodeType
 
-    def __init__(self, number: int, form: Form, frame: Any, name: str | None) -> None:
+    def __init__(self, number: int, form: Form | Domain, frame: Any, name: str | None) -> None:
         self.number, self.form, self.name = number, form, name
         self.code, self.instruction = frame.f_code, frame.f_lasti
 
@@ -92,9 +119,9 @@ class Site:
                 return f"{self.code.co_filename}:{line}"
         return f"{self.code.co_filename}:{self.code.co_firstlineno}"
 
-    def error(self, value: int, offset: int, which: int) -> IndexRangeError:
+    def error(self, value: int, offset: int, which: int) -> RudaError:
         """The error in the name of the function that was called, with the line that called it."""
-        error = self.form.error(value, offset, which)
+        error: RudaError = self.form.error(value, offset, which)
         if self.name is not None:
             error = error.renamed(self.name)
         error.what += f", queued at {self.line}"
@@ -106,7 +133,7 @@ _sites: dict[int, Site] = {}
 _last = 0
 
 
-def site_of(form: Form) -> int:
+def site_of(form: Form | Domain) -> int:
     """The number of the innermost frame outside of ruda, as a site of ``form``."""
     frame: Any = sys._getframe(1)
     while _own[frame.f_code.co_filename] and frame.f_back is not None:
@@ -119,7 +146,7 @@ def site_of(form: Form) -> int:
     return _intern(form, key, frame)
 
 
-def _intern(form: Form, key: tuple[int, int], frame: Any) -> int:
+def _intern(form: Form | Domain, key: tuple[int, int], frame: Any) -> int:
     global _last
     _last += 1
     number = form.numbers[key] = _last
@@ -146,7 +173,7 @@ class Faults:
         self._words: Any = None
         self._record = self._claimed = 0
 
-    def parameters(self, form: Form) -> tuple[int, int, int]:
+    def parameters(self, form: Form | Domain) -> tuple[int, int, int]:
         """The slots of a kernel's ``Faults``: for one launch by the calling line."""
         if self._words is None:
             self._make()

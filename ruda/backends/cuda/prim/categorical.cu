@@ -4,7 +4,10 @@
 //
 // weights [rows, K] of type DATA, row-major; sums [rows, K] u64; out [rows, samples] i64. STAGE 0:
 // a block of 256 threads for each row, 4 KiB of static shared memory. STAGE 1: a thread for each
-// sample. A row of NaN, of weights outside of their domain or of nothing but zeros gives -1.
+// sample. A row of NaN, of weights outside of their domain or of nothing but zeros gives -1, and is
+// a fault: 0 for a weight, 1 for the row. STAGE 2: a thread for each row of the greatest scores of
+// type DATA; a fault where one of them is no score.
+#include "ruda/faults.cuh"
 #include "ruda/limits.cuh"
 #include "ruda/math.cuh"
 #include "ruda/philox.cuh"
@@ -15,11 +18,15 @@ static const int THREADS = 256, EACH = 4;
 // The greatest weight of the row; NaN where one is not allowed.
 __device__ __forceinline__ double worse(double a, double b) { return (a > b || a != a) ? a : b; }
 
-__device__ __forceinline__ double peak_of(const DATA* row, u32 count, bool logits, double* lanes) {
+__device__ __forceinline__ double peak_of(const DATA* row, u32 count, bool logits, double* lanes,
+                                          const Faults& faults, u64 first) {
     double peak = lowest<double>();
     for (u32 i = threadIdx.x; i < count; i += THREADS) {
         double w = to<double>(row[i]);
-        if (w == highest<double>() || (!logits && w < 0.0)) w = quiet_nan<double>();
+        if (w != w || w == highest<double>() || (!logits && w < 0.0)) {
+            tell(faults, __double_as_longlong(w), (i64)(first + i), 0);
+            w = quiet_nan<double>();
+        }
         peak = worse(peak, w);
     }
     lanes[threadIdx.x] = peak;
@@ -58,14 +65,15 @@ __device__ __forceinline__ u64 sums_below(u64 own, u64* warps, u64* total) {
 
 extern "C" __global__ void __launch_bounds__(THREADS)
 NAME(u64* __restrict__ sums, const DATA* __restrict__ weights, u64 rows, u32 count, u32 logits,
-     double units) {
+     double units, const Faults faults) {
     __shared__ double lanes[THREADS];
     __shared__ u64 warps[THREADS / 32];
     for (u64 r = blockIdx.x; r < rows; r += gridDim.x) {
         const DATA* row = weights + r * count;
         u64* out = sums + r * count;
-        const double peak = peak_of(row, count, logits, lanes);
+        const double peak = peak_of(row, count, logits, lanes, faults, r * count);
         const bool valid = logits ? peak > lowest<double>() : peak > 0.0;
+        if (!valid && peak == peak && threadIdx.x == 0) tell(faults, 0, (i64)(r * count), 1);
         u64 carry = 0;
         for (u32 tile = 0; tile < count; tile += THREADS * EACH) {
             const u32 first = tile + threadIdx.x * EACH;
@@ -87,6 +95,16 @@ NAME(u64* __restrict__ sums, const DATA* __restrict__ weights, u64 rows, u32 cou
             carry += total;
         }
     }
+}
+#elif STAGE == 2
+extern "C" __global__ void __launch_bounds__(THREADS)
+NAME(const DATA* __restrict__ scores, u64 rows, u32 samples, u32 count, const Faults faults) {
+    const u64 r = (u64)blockIdx.x * THREADS + threadIdx.x;
+    if (r >= rows || scores[r * samples + samples - 1] != lowest<DATA>()) return;
+    // The greatest come first.
+    u32 possible = 0;
+    while (possible < samples && scores[r * samples + possible] != lowest<DATA>()) ++possible;
+    tell(faults, (i64)possible, (i64)(r * count), 1);
 }
 #else
 extern "C" __global__ void __launch_bounds__(THREADS)

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from ruda.backends.cuda import source
-from ruda.backends.cuda.launch import Launcher
+from ruda.backends.cuda.faults import Domain
+from ruda.backends.cuda.launch import Launcher, raw_bits
 from ruda.backends.cuda.memory import allocate
 from ruda.backends.cuda.prim import random
 from ruda.backends.cuda.types import code_of, stored
-from ruda.core.dtypes import DType, compute_of, uint64
+from ruda.core.dtypes import DType, compute_of, float64, uint64
 from ruda.core.mode import recording
 from ruda.core.spec import Spec, spec_of
 from ruda.ops.compare import greater
@@ -28,8 +29,8 @@ _MOST_BITS = 53
 
 
 def text(stage: int, data: DType) -> tuple[str, str]:
-    """Name and source of one of the two launches."""
-    name = f"categorical_{('sums', 'search')[stage]}_{code_of(data)}"
+    """Name and source of one of the three launches."""
+    name = f"categorical_{('sums', 'search', 'checked')[stage]}_{code_of(data)}"
     return name, source.instance(__file__, NAME=name, STAGE=stage, DATA=stored(data))
 
 
@@ -52,8 +53,11 @@ def categorical(client: Any, plan: Any) -> Callable[..., Any]:
     if plan.out.size == 0:
         return lambda *_: allocate(client.pool, plan.out)
     dense = spec_of(client, weights.shape, weights.dtype)
-    choose = _by_search(client, dense, plan.out, logits) if replacement else None
-    chosen = choose or _by_rank(client, dense, samples, logits)
+    domain = _domain(dense, *plan.attrs)
+    if replacement:
+        chosen = _by_search(client, dense, plan.out, logits, domain)
+    else:
+        chosen = _by_rank(client, dense, samples, logits, domain)
     if weights is dense:
         return lambda h, seed, draw: chosen(h, int(seed), int(draw))
     # Both ways read the weights more than once: a dense copy is cheaper than strides each time.
@@ -67,20 +71,33 @@ def categorical(client: Any, plan: Any) -> Callable[..., Any]:
     return run
 
 
-def _by_search(client: Any, weights: Spec, out: Spec, logits: bool) -> Callable[..., Any]:
+def _domain(weights: Spec, samples: int, logits: bool, replacement: bool) -> Domain:
+    """The faults of the kernels, in the words of the CPU."""
+    kind = "logits" if logits else "probabilities"
+    rule = "numbers below inf" if logits else "finite numbers of at least 0"
+    few = "{value} at {place} for " + f"{samples} samples with replacement={replacement}"
+    need = f"at least {1 if replacement else samples}"
+    return Domain(
+        "categorical",
+        weights,
+        (f"bad {kind}", "{value} at {place}", rule),
+        ("too few possible categories in a row", few, need),
+        counts=(1,),
+    )
+
+
+def _by_search(
+    client: Any, weights: Spec, out: Spec, logits: bool, domain: Domain
+) -> Callable[..., Any]:
     count, samples = weights.shape[-1], out.shape[-1]
     rows = weights.size // count
     sums = spec_of(client, weights.shape, uint64)
     most = client.driver.multiprocessors * 16
     units = 2.0 ** min(_MOST_BITS, 62 - math.ceil(math.log2(count)))
-    ends = [
-        struct.pack("<Q", rows),
-        struct.pack("<I", count),
-        struct.pack("<I", logits),
-        struct.pack("<d", units),
-    ]
     name, whole = text(0, weights.dtype)
-    add = Launcher(client, whole, name, min(rows, most), THREADS, (1, 1), ends)
+    # By value between the addresses and the faults: rows, count, logits and units, in slots.
+    add = Launcher(client, whole, name, min(rows, most), THREADS, (1, 1, 1, 1, 1, 1, 3))
+    (bits,) = raw_bits(float64)(units)
     name, whole = text(1, weights.dtype)
     sizes = [struct.pack("<Q", out.size), struct.pack("<I", count), struct.pack("<I", samples)]
     grid = min(-(-out.size // THREADS), most)
@@ -88,7 +105,8 @@ def _by_search(client: Any, weights: Spec, out: Spec, logits: bool) -> Callable[
 
     def run(h: Any, seed: int, draw: int) -> Any:
         scratch = allocate(client.pool, sums)
-        add(scratch.address, h.address)
+        told = client.faults.parameters(domain)
+        add(scratch.address, h.address, rows, count, int(logits), bits, *told)
         result = allocate(client.pool, out)
         search(result.address, scratch.address, seed, draw)
         return result
@@ -96,10 +114,16 @@ def _by_search(client: Any, weights: Spec, out: Spec, logits: bool) -> Callable[
     return run
 
 
-def _by_rank(client: Any, weights: Spec, samples: int, logits: bool) -> Callable[..., Any]:
+def _by_rank(
+    client: Any, weights: Spec, samples: int, logits: bool, domain: Domain
+) -> Callable[..., Any]:
     real = compute_of(weights.dtype)
     scores = spec_of(client, weights.shape, real)
-    fill = random.launcher(client, scores, "Gumbel", weights.dtype)
+    fill = random.launcher(client, scores, "Gumbel", weights.dtype, domain)
+    count = weights.shape[-1]
+    rows = weights.size // count
+    name, whole = text(2, real)
+    check = Launcher(client, whole, name, -(-rows // THREADS), THREADS, (1, 1, 1, 1, 3))
     one = real.numpy.type(1)
     last = random.raw(real.numpy, np.nextafter(one, one - one))
 
@@ -107,6 +131,8 @@ def _by_rank(client: Any, weights: Spec, samples: int, logits: bool) -> Callable
         noisy = wrap(scores, fill(seed, draw, (int(logits), *last), h.address))
         with recording(False):
             best = topk(noisy, samples)
+            told = client.faults.parameters(domain)
+            check(best.values.handle.address, rows, samples, count, *told)
             # Where fewer categories are possible than were asked for, the rest has no answer.
             return where(greater(best.values, -math.inf), best.indices, -1).handle
 

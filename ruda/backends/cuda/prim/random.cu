@@ -3,7 +3,9 @@
 //
 // out [n] of type STORED; data [n]: a parameter that is a tensor, of type DATA; seed and draw
 // by value; p0 to p6: parameters by value, in raw bits. A maker turns group g of WORDS words into
-// elements g * MADE to g * MADE + MADE - 1.
+// elements g * MADE to g * MADE + MADE - 1. With CHECKED a value of data that is outside of its
+// domain is a fault.
+#include "ruda/faults.cuh"
 #include "ruda/limits.cuh"
 #include "ruda/math.cuh"
 #include "ruda/philox.cuh"
@@ -22,6 +24,22 @@ struct Setting {
     Key key;
     u64 p[7], n;
     const void* data;
+    const Faults* faults;
+};
+
+// A parameter in memory, one element for each of the draw.
+struct Given {
+    const DATA* data;
+    u64 n;
+    const Faults* faults;
+    __device__ __forceinline__ Given(const Setting& s)
+        : data((const DATA*)s.data), n(s.n), faults(s.faults) {}
+    template <class T> __device__ __forceinline__ T at(u64 i) const {
+        return to<T>(data[i < n ? i : n - 1]);
+    }
+    __device__ __forceinline__ void refuse(double value, u64 i) const {
+        if (faults) tell(*faults, __double_as_longlong(value), (i64)(i < n ? i : n - 1), 0);
+    }
 };
 
 template <class T> struct Uniform {
@@ -98,15 +116,15 @@ template <class T> struct Below {
 template <class T> struct Bernoulli {
     typedef bool Value;
     static const int MADE = 4, WORDS = 4;
-    const DATA* p;
-    u64 n;
-    __device__ __forceinline__ Bernoulli(const Setting& s) : p((const DATA*)s.data), n(s.n) {}
+    Given given;
+    __device__ __forceinline__ Bernoulli(const Setting& s) : given(s) {}
     __device__ __forceinline__ void from(const u32* w, u64 group, bool* out) const {
 #pragma unroll
         for (int k = 0; k < MADE; ++k) {
             const u64 i = group * MADE + k;
-            const double limit = rint(to<double>(p[i < n ? i : n - 1]) * 4294967296.0);
-            out[k] = (double)w[k] < limit;
+            const double p = given.at<double>(i);
+            if (!(p >= 0.0 && p <= 1.0)) given.refuse(p, i);
+            out[k] = (double)w[k] < rint(p * 4294967296.0);
         }
     }
 };
@@ -116,23 +134,25 @@ template <class T> struct Bernoulli {
 template <class T> struct Gumbel {
     typedef T Value;
     static const int MADE = 16 / sizeof(T), WORDS = 4;
-    const DATA* weights;
-    u64 n;
+    Given given;
     bool logits;
     T last;
     __device__ __forceinline__ Gumbel(const Setting& s)
-        : weights((const DATA*)s.data), n(s.n), logits(s.p[0] != 0), last(from_raw<T>(s.p[1])) {}
-    __device__ __forceinline__ T score(T w) const {
-        if (w != w || w == highest<T>() || (!logits && w < T(0))) return quiet_nan<T>();
+        : given(s), logits(s.p[0] != 0), last(from_raw<T>(s.p[1])) {}
+    __device__ __forceinline__ T score(u64 i) const {
+        const T w = given.at<T>(i);
+        if (w != w || w == highest<T>() || (!logits && w < T(0))) {
+            given.refuse((double)w, i);
+            return quiet_nan<T>();
+        }
         return logits ? w : log(w);
     }
     __device__ __forceinline__ void from(const u32* w, u64 group, T* out) const {
 #pragma unroll
         for (int k = 0; k < MADE; ++k) {
-            const u64 i = group * MADE + k;
             const T u = open_unit(Number<T>::of(w, k));
             const T wait = -log1p(-(u < last ? u : last));
-            out[k] = score(to<T>(weights[i < n ? i : n - 1])) - log(wait);
+            out[k] = score(group * MADE + k) - log(wait);
         }
     }
 };
@@ -224,16 +244,15 @@ template <class T> struct Tail : Held<T> {
 template <class T> struct Gamma {
     typedef T Value;
     static const int WIDTH = sizeof(T);
-    const DATA* data;
-    u64 n;
+    Given given;
     double alpha;
     T scale, smallest, largest;
     __device__ __forceinline__ Gamma(const Setting& s)
-        : data((const DATA*)s.data), n(s.n), alpha(from_raw<double>(s.p[0])),
-          scale(from_raw<T>(s.p[1])), smallest(from_raw<T>(s.p[2])), largest(from_raw<T>(s.p[3])) {}
+        : given(s), alpha(from_raw<double>(s.p[0])), scale(from_raw<T>(s.p[1])), smallest(from_raw<T>(s.p[2])), largest(from_raw<T>(s.p[3])) {}
     __device__ __forceinline__ bool propose(const u32* w, u64 i, T* out) const {
-        const double own = data ? to<double>(data[i < n ? i : n - 1]) : alpha;
+        const double own = given.data ? given.at<double>(i) : alpha;
         if (!(own > 0.0 && own <= (double)largest)) {
+            given.refuse(own, i);
             *out = quiet_nan<T>();
             return true;
         }
@@ -301,8 +320,15 @@ struct alignas(BYTES > 16 ? 16 : BYTES) Pack { STORED at[COUNT]; };
 
 extern "C" __global__ void __launch_bounds__(256)
 NAME(STORED* __restrict__ out, const void* __restrict__ data, u64 seed, u64 draw, u64 p0, u64 p1,
-     u64 p2, u64 p3, u64 p4, u64 p5, u64 p6, u64 n) {
-    const Setting setting = {key_of(seed, draw), {p0, p1, p2, p3, p4, p5, p6}, n, data};
+     u64 p2, u64 p3, u64 p4, u64 p5, u64 p6, u64 n
+#if CHECKED
+     , const Faults faults) {
+    const Faults* const told = &faults;
+#else
+     ) {
+    const Faults* const told = nullptr;
+#endif
+    const Setting setting = {key_of(seed, draw), {p0, p1, p2, p3, p4, p5, p6}, n, data, told};
     const Maker maker(setting);
     const u64 packs = (n + COUNT - 1) / COUNT, step = (u64)gridDim.x * 256;
     for (u64 p = (u64)blockIdx.x * 256 + threadIdx.x; p < packs; p += step) {

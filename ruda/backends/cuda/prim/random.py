@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ruda.backends.cuda import source
+from ruda.backends.cuda.faults import Domain
 from ruda.backends.cuda.launch import Launcher, raw_bits
 from ruda.backends.cuda.memory import allocate
 from ruda.backends.cuda.types import code_of, computed, stored
@@ -38,6 +39,7 @@ def text(maker: str, out: DType, data: DType | None = None) -> tuple[str, str]:
         "STORED": stored(out),
         "DATA": stored(data or float32),
         "MAKER": maker_of(maker, computed(real)),
+        "CHECKED": int(data is not None),
     }
     return name, source.instance(__file__, **whole)
 
@@ -50,20 +52,27 @@ def maker_of(maker: str, real: str) -> str:
     return f"{'Dense' if maker in _DENSE else 'Accepted'}<{maker}<{real}>>"
 
 
-def launcher(client: Any, out: Spec, maker: str, data: DType | None = None) -> Callable[..., Any]:
-    """A function of (seed, draw, raw parameters, address of a parameter in memory) to a handle."""
+def launcher(
+    client: Any, out: Spec, maker: str, data: DType | None = None, domain: Domain | None = None
+) -> Callable[..., Any]:
+    """A function of (seed, draw, raw parameters, address of a parameter in memory) to a handle.
+
+    ``domain`` is that of the parameter in memory, of the shape of ``out``.
+    """
     if out.size == 0:
         return lambda *_: allocate(client.pool, out)
     name, whole = text(maker, out.dtype, data)
     packs = -(-out.nbytes // 16)
     most = client.driver.multiprocessors * _BLOCKS_PER_MULTIPROCESSOR
     grid = min(-(-packs // THREADS), most)
-    launch = Launcher(client, whole, name, grid, THREADS, (1,) * _SLOTS)
+    widths = (*(1,) * _SLOTS, *(3,) * (domain is not None))
+    launch, faults = Launcher(client, whole, name, grid, THREADS, widths), client.faults
 
     def run(seed: int, draw: int, parameters: Raw, address: int = 0) -> Any:
         result = allocate(client.pool, out)
         room = (0,) * (_PARAMETERS - len(parameters))
-        launch(result.address, address, seed, draw, *parameters, *room, out.size)
+        told = () if domain is None else faults.parameters(domain)
+        launch(result.address, address, seed, draw, *parameters, *room, out.size, *told)
         return result
 
     return run
@@ -143,7 +152,8 @@ def gamma(client: Any, plan: Any) -> Callable[..., Any]:
     """Concentration by value or in memory."""
     alpha, out, real = plan.specs[0], plan.out, real_of(plan.out)
     spread, data = _spread(client, alpha, out)
-    fill = launcher(client, out, "Gamma", data)
+    domain = _domain(client, plan, data, *_CONCENTRATION)
+    fill = launcher(client, out, "Gamma", data, domain)
     ends = raw(real, np.finfo(real).tiny, np.finfo(real).max)
     double = raw_bits(float64)
 
@@ -161,7 +171,8 @@ def gamma(client: Any, plan: Any) -> Callable[..., Any]:
 def bernoulli(client: Any, plan: Any) -> Callable[..., Any]:
     """Probability by value or in memory."""
     spread, data = _spread(client, plan.specs[0], plan.out)
-    fill = launcher(client, plan.out, "Below" if data is None else "Bernoulli", data)
+    domain = _domain(client, plan, data, *_PROBABILITY)
+    fill = launcher(client, plan.out, "Below" if data is None else "Bernoulli", data, domain)
 
     def run(p: Any, seed: Any, draw: Any) -> Any:
         if data is None:
@@ -170,6 +181,20 @@ def bernoulli(client: Any, plan: Any) -> Callable[..., Any]:
         return fill(int(seed), int(draw), (), held.address)
 
     return run
+
+
+_CONCENTRATION = "concentration out of its domain", "concentration", "finite numbers above 0"
+_PROBABILITY = "p is no probability", "p", "0 <= p <= 1"
+
+
+def _domain(
+    client: Any, plan: Any, data: DType | None, what: str, name: str, expected: str
+) -> Domain | None:
+    """That of a parameter in memory, in the words of the CPU."""
+    if data is None:
+        return None
+    dense = spec_of(client, plan.out.shape, data)
+    return Domain(plan.op.name, dense, (what, name + "={value} at {place}", expected))
 
 
 def _spread(client: Any, given: Spec, out: Spec) -> tuple[Callable[[Any], Any], DType | None]:
