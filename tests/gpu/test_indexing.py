@@ -116,9 +116,7 @@ def test_one_bad_value_among_millions(device: str) -> None:
     target = ruda.zeros(1 << 20, dtype="int64", device=device)
     target[777_777] = 8
     loss = functional.cross_entropy(ruda.ones((1 << 20, 8), device=device), target)
-    with pytest.raises(
-        IndexRangeError, match=r"cross_entropy: no such class.*Got 8 at \(777777,\)"
-    ):
+    with pytest.raises(IndexRangeError, match=r"cross_entropy: no such.*Got 8 at \(777777,\)"):
         loss.numpy()
     p = ruda.full((1 << 22,), 0.5, device=device)
     p[3_000_001] = 2.0
@@ -127,7 +125,7 @@ def test_one_bad_value_among_millions(device: str) -> None:
         draw.numpy()
     p[3_000_001] = -1.0
     out = ruda.random.categorical(p.reshape(4, -1), 9)
-    with pytest.raises(ArgumentError, match="categorical: bad probabilities.*Got -1.0 at"):
+    with pytest.raises(ArgumentError, match=r"categorical: bad probabilities.*Got -1.0"):
         out.numpy()
 
 
