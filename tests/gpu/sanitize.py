@@ -29,7 +29,7 @@ SHARED = (
 )
 ROWS = {"memcheck": EVERYWHERE, "racecheck": SHARED, "synccheck": SHARED}
 _BEYOND = "p[blockDim.x * 8 + threadIdx.x] = 1.0f;"
-_RACE = "__shared__ float s[1]; s[0] = threadIdx.x; p[threadIdx.x % 8] = s[0];"
+_RACE = "__shared__ float s[64]; s[threadIdx.x] = 1.0f; p[threadIdx.x % 8] = s[63 - threadIdx.x];"
 _APART = "if (threadIdx.x < 16) __syncthreads(); p[threadIdx.x % 8] = 1.0f;"
 MISTAKES = {"memcheck": _BEYOND, "racecheck": _RACE, "synccheck": _APART}
 _LAUNCH = """
