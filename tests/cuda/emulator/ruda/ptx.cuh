@@ -38,6 +38,10 @@ inline bhalf narrow_bhalf(float f) {
     return {(u16)((b + 0x7fff + ((b >> 16) & 1)) >> 16)};
 }
 
+inline float larger(float x, float y) { return x > y || x != x ? x : y; }
+inline float smaller(float x, float y) { return x < y || x != x ? x : y; }
+inline float quick_exp(float x) { return expf(x); }
+
 template <class F> inline void multiply_add(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2], F) {
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     for (int high = 0; high < 2; ++high)

@@ -35,6 +35,8 @@ template <> __device__ __forceinline__ double ruda_abs(double x) { return fabs(x
 FN T ruda_sign(T x) { return x != x ? x : T(x > T(0)) - T(x < T(0)); }
 FN T ruda_max(T x, T y) { return (x > y || x != x) ? x : y; }
 FN T ruda_min(T x, T y) { return (x < y || x != x) ? x : y; }
+template <> __device__ __forceinline__ float ruda_max(float x, float y) { return larger(x, y); }
+template <> __device__ __forceinline__ float ruda_min(float x, float y) { return smaller(x, y); }
 
 FN T ruda_floor(T x) { return x; }
 FN T ruda_ceil(T x) { return x; }

@@ -32,6 +32,25 @@ __device__ __forceinline__ bhalf narrow_bhalf(float f) {
     return v;
 }
 
+// The larger and the smaller one; NaN if either is.
+__device__ __forceinline__ float larger(float x, float y) {
+    float f;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(f) : "f"(x), "f"(y));
+    return f;
+}
+__device__ __forceinline__ float smaller(float x, float y) {
+    float f;
+    asm("min.NaN.f32 %0, %1, %2;" : "=f"(f) : "f"(x), "f"(y));
+    return f;
+}
+
+// exp(x) to about 2^-20, in two instructions: what would be subnormal is 0.
+__device__ __forceinline__ float quick_exp(float x) {
+    float f;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(f) : "f"(x * 1.4426950408889634f));
+    return f;
+}
+
 // d [16, 8] += a [16, 16] b [16, 8], by all lanes of a warp; F says whose bits a and b hold. With
 // g = lane / 4 and t = lane % 4 a lane holds of a the pairs (g, 2t), (g + 8, 2t), (g, 2t + 8),
 // (g + 8, 2t + 8), of b the pairs (2t, g), (2t + 8, g), of d (g, 2t), (g, 2t + 1), (g + 8, ...).
