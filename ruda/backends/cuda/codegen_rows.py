@@ -166,7 +166,7 @@ def source(kernel: Rows) -> str:
         inner=kernel.inner,
         fields=fields,
         # The fast one is exact to about 2^-20, far below the rounding of a half type.
-        exp="__expf" if half else "exp",
+        exp="quick_exp" if half else "exp",
         threads=kernel.threads,
         bounds=_bounds(kernel),
         mode=kernel.mode,
