@@ -108,7 +108,7 @@ def skinny(rows: int, wide: int, depth: int) -> Line:
     floor = 2 * wide * depth / COPY
     made = result(
         "G3", f"M{rows} N{wide} K{depth}", per_call, goal=1.0, peers=("TE",), unit="us",
-        strategy="skinny", floor=floor, bandwidth_goal=SHARE,
+        strategy="skinny" if rows == 1 else "cublaslt", floor=floor, bandwidth_goal=SHARE,
         error=error(F.linear(x, weights[0]).numpy(), want),
         peer_error=error(multiply(*theirs[:2]).float().cpu().numpy(), want), **facts(),
     )  # fmt: skip

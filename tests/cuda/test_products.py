@@ -271,10 +271,35 @@ def test_thin_products(
 def test_thin_products_of_addresses_between_leave_it_to_the_library(
     device: str, library: CublasLt
 ) -> None:
-    x, y = on(device, (265,), "bfloat16")[1:257], on(device, (256, 264), "bfloat16", 1)
+    x, y = on(device, (265,), "bfloat16")[1:257], on(device, (264, 256), "bfloat16", 1).mT
     check(x @ y, x, y)
     assert len(library.calls) == 1
     check(x[:] @ y, x, y)
+    assert len(library.calls) == 2
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_the_library_has_the_thin_products_that_it_does_better(
+    device: str, library: CublasLt, dtype: str
+) -> None:
+    for rows, turned, own in ((1, True, 1), (3, True, dtype == "float32"), (1, False, 0)):
+        x, y = on(device, (rows, 256), dtype), on(device, (256, 256), dtype, 1)
+        y = y.mT if turned else y
+        before = len(library.calls)
+        check(x @ y, x, y)
+        assert len(library.calls) - before == 1 - own
+
+
+def test_few_rows_of_an_uneven_wide_operand(device: str) -> None:
+    """A warp may have one row or two, the last block fewer than it has warps for."""
+    for wide in (43, 97, 150):
+        for rows in (1, 2):
+            x, w = on(device, (rows, 520), "bfloat16"), on(device, (wide, 520), "bfloat16", 1)
+            b = on(device, (wide,), "bfloat16", 2)
+            check(F.linear(x, w, b), x, w.mT, exact(b))
+            check(w @ x.mT, w, x.mT)
+    names = {n for n in x.client.driver.launches if "skinny_few" in n}
+    assert any(n.endswith("1x8") for n in names) and any(n.endswith("2x4") for n in names), names
 
 
 CLASSES = [
@@ -298,7 +323,9 @@ CLASSES = [
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 def test_kernels_compile_without_spills(arch: str) -> None:
     int8, int32, int64 = (as_dtype(n, "test") for n in ("int8", "int32", "int64"))
-    sources = [(k.name, k.source()) for k in CLASSES]
+    bfloat16 = as_dtype("bfloat16", "test")
+    few = [skinny.Few(bfloat16, bfloat16, n, *more) for n in (1, 2) for more in ((1, 8), (2, 4))]
+    sources = [(k.name, k.source()) for k in (*CLASSES, *few)]
     sources += [integer.source(int8, int8, int32, int32), integer.source(*(int64,) * 4)]
     for name, text in sources:
         _, log = compiler.compile_cubin(text, name, arch)

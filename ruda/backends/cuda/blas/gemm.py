@@ -155,7 +155,8 @@ def _of_floats(task: _Task) -> Callable[..., Any]:
     left, right = ((s.shape, s.strides) if s.dtype is operand else _dense(s.shape) for s in (x, y))
     shape = layout.geometry(left, right)
     how = _arithmetic(operand, result, task.precision)
-    thin = skinny.bind(task.client, operand, result, shape, how.compute == _IN_FLOAT)
+    plain, has_lt = how.compute == _IN_FLOAT, lt.library(task.client) is not None
+    thin = skinny.bind(task.client, operand, result, shape, plain, has_lt)
     if thin is None:
         multiply = _by_library(task, how, shape)
     else:
