@@ -220,3 +220,21 @@ def test_what_is_no_stream_is_refused(deferred: Any) -> None:
         pass
     with cuda.stream(None):
         assert cuda.current_stream() == cuda.default_stream()
+
+
+def test_an_error_of_the_device_names_the_last_kernels(
+    deferred: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = ruda.asarray(np.arange(6.0), device="cuda:0")
+    for _ in range(9):
+        x = ruda.exp(x)
+    x = ruda.cumsum(x)
+
+    def fails() -> None:
+        raise deferred.driver.errors[0]("illegal address")
+
+    monkeypatch.setattr(deferred.driver, "wait_all", fails)
+    with pytest.raises(DeviceError, match="work queued before") as caught:
+        cuda.synchronize()
+    assert str(caught.value.got).count("exp_") == 7
+    assert "cumsum_" in str(caught.value.got)

@@ -6,6 +6,7 @@ CuPy or cuda-python; libraries (cuBLAS and the like) are the exception, each in 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +20,8 @@ from ruda.core.errors import DeviceError
 
 _MAJOR, _MINOR, _MULTIPROCESSORS, _SHARED = 75, 76, 16, 97
 _MOST_SHARED = 8
+# Kernels that an error of the device names.
+RECENT = 8
 _TO_DEVICE, _TO_HOST, _ON_DEVICE = 1, 2, 3
 _NO_MEMORY, _NOT_READY = 2, 600
 
@@ -45,6 +48,8 @@ class Driver:
         self.arch = f"sm_{major}{minor}" + ("a" if major >= 9 else "")
         self.multiprocessors = self._fact(_MULTIPROCESSORS)
         self.shared_memory = self._fact(_SHARED)
+        # The names of the last kernels: when the device fails, one of them may be why.
+        self.recent: deque[str] = deque(maxlen=RECENT)
         self._modules: dict[tuple[str, str], Any] = {}
         # The most dynamic shared memory that each kernel was asked for, beyond what all may have.
         self._most_shared: dict[int, int] = {}

@@ -51,6 +51,7 @@ class Launcher:
         "_geometry",
         "_kernel",
         "_launch",
+        "_note",
         "_now",
         "_widths",
         "name",
@@ -73,6 +74,7 @@ class Launcher:
         self._widths, self._fixed = tuple(widths), tuple(fixed)
         self._launch, self._now = client.driver.launch, client.now
         self.name, self.source, self._errors = name, source, client.driver.errors
+        self._note = client.driver.recent.append
         self._blocks: list[Arguments] = []
 
     def __call__(self, *values: int) -> None:
@@ -88,6 +90,7 @@ class Launcher:
             self._launch(self._kernel, gx, gy, gz, x, y, z, shared, stream, block.address, 0)
         except self._errors as error:
             raise _refused(self.name, error, (gx, gy, gz, x, y, z, shared)) from error
+        self._note(self.name)
         self._blocks.append(block)
 
 

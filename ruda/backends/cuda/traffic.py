@@ -157,7 +157,11 @@ class Traffic:
         what = f"the device failed ({error})"
         hint = "RUDA_LAUNCH_BLOCKING=1, which names the operator; the process must start anew"
         if op == "synchronize":
-            return DeviceError(op, f"{what} in work queued before", self.device, hint=hint)
+            what += " in work queued before"
+            # Which kernel it was the driver does not say; what failed is not far behind the last.
+            last = ", ".join(self.driver.recent)
+            got = f"{self.device}, last kernels {last}" if last else self.device
+            return DeviceError(op, what, got, hint=hint)
         return DeviceError(op, what, self.device)
 
     def blocked(self, plan: Any, run: Callable[..., Any]) -> Callable[..., Any]:

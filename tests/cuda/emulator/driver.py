@@ -12,6 +12,7 @@ import subprocess
 import tempfile
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -54,6 +55,7 @@ class EmulatedDriver:
 
     def __init__(self) -> None:
         self.launches: list[str] = []
+        self.recent: deque[str] = deque(maxlen=8)
         self._kernels: list[tuple[str, Any]] = []
         self._numbers: dict[tuple[str, str], int] = {}
         self._memory: dict[int, tuple[Any, int]] = {}
