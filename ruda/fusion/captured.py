@@ -68,6 +68,20 @@ class Captured:
         self.fixed: dict[Value, Value] = {}
         self.arguments: list[tuple[Any, Any, Any]] = []
         self.states: list[tuple[Any, int]] = []
+        with client.collected() as launchers:
+            inside = self._build(graph, wanted, writes)
+        if not rehearsed and client.lacks_kernels([i.plan for i in inside], launchers):
+            _, found = Captured(client, graph, wanted, writes, rehearsed=True).rehearse()
+            client.compile_all([*launchers, *found])
+        made = {v for v in self.kept if v.spec is not None}
+        self.leaving = made | {v.memory for v in made}
+        self.static: dict[Value, Any] = {}
+
+    def _build(
+        self, graph: Graph, wanted: Sequence[Value], writes: Sequence[tuple[Any, Value]]
+    ) -> list[Instruction]:
+        """Bind everything to its place; returns the operators that run one after the other."""
+        client = self.client
         self._place_scalars(graph)
         self._place_inputs(graph)
         found = in_place(client, graph, wanted, writes)
@@ -82,9 +96,10 @@ class Captured:
         needed = [*self.kept, *(v for _, v in self.rest), *self.updates.inputs]
         # Kept as well: its operators own memory that their captured kernels work in.
         self.replay = Replay(inner, [self.fixed.get(v, v) for v in needed])
-        made = {v for v in self.kept if v.spec is not None}
-        self.leaving = made | {v.memory for v in made}
-        self.static: dict[Value, Any] = {}
+        for value in [v for _, v in self.rest] + [v for v in self.fixed if v.spec is not None]:
+            # What copies arguments into their slots, and results over state.
+            client.writer(value.spec, value.spec)
+        return inside
 
     def _place_scalars(self, graph: Graph) -> None:
         """A place in the page for each scalar that an operator takes."""
@@ -120,7 +135,7 @@ class Captured:
             if run is None:
                 raise Uncapturable(f"{instruction.op} takes a number that changes by value")
         elif self.rehearsed:
-            run = _bound_anew(self.client, instruction.plan)
+            run = self.client.bind_anew(instruction.plan)
         run = self.client.watched(instruction.plan, run)
         if aside:
             run = self.client.beside(self.client.lagging(run))
@@ -166,8 +181,8 @@ class Captured:
         self._ends(slots)
         return slots
 
-    def rehearse(self) -> Any:
-        """A log of the memory that the first run takes; nothing runs."""
+    def rehearse(self) -> tuple[Any, list[Any]]:
+        """A log of the memory that the first run takes, and its launchers; nothing runs."""
         copies: list[Any] = []
 
         def queue() -> None:
@@ -252,9 +267,3 @@ class Captured:
             found = self.client.shown(root, value.spec, shown, base)
         made[value] = found
         return found
-
-
-def _bound_anew(client: Any, plan: Any) -> Callable[..., Any]:
-    """The function of ``plan``, which keeps no memory for any later use."""
-    bind = client.bind_region if plan.op.kind == "region" else client.bind
-    return bind(plan)  # type: ignore[no-any-return]

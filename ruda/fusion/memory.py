@@ -85,7 +85,7 @@ def _rehearsed(program: Program) -> Any:
         return None
     try:
         whole = program.on_places(rehearsed=True)
-        log = whole.rehearse()
+        log, _ = whole.rehearse()
     except (Uncapturable, CaptureError):
         return None
     slots, outs = [s for _, s, _ in whole.arguments], [v.spec for v in whole.returned]

@@ -61,3 +61,32 @@ def test_the_key_is_the_whole_truth(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiler, "header", lambda name: "// another text\n")
     keys.add(cache.key_of(SOURCE, "sm_90a"))
     assert len(keys) == 4
+
+
+def test_kernels_compiled_together_are_found_one_by_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Sources with helpers and settings of the same names, and other headers."""
+    from ruda.backends.cuda import batches
+
+    monkeypatch.setenv("RUDA_CACHE", str(tmp_path))
+    kernel = 'extern "C" __global__ void {0}(T* x) {{ x[0] = helped(x[0]); }}\n'
+    helper = "#define T {0}\n__device__ T helped(T x) {{ return x + {1}; }}\n"
+    sources = []
+    for k in range(9):
+        head = '#include "ruda/types.cuh"\n' if k % 2 else '#include "ruda/limits.cuh"\n'
+        body = helper.format(("float", "int", "double")[k % 3], k) + kernel.format(f"kernel_{k}")
+        sources.append(head + body)
+    wanted = [(source, f"kernel_{k}") for k, source in enumerate(sources)]
+    made = batches.loadable(wanted, "sm_90a")
+    assert sorted(k for m in made for k in m.kernels) == sorted(wanted)
+    assert 1 < len(made) < len(wanted)
+    for one in made:
+        assert all(name.encode() in one.code for _, name in one.kernels)
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("compiled again")
+
+    monkeypatch.setattr(compiler, "compile_cubin", refuse)
+    assert {m.code for m in batches.loadable(wanted, "sm_90a")} == {m.code for m in made}
+    assert cache.cubin(*wanted[3], "sm_90a") in {m.code for m in made}

@@ -12,6 +12,7 @@ import json
 import os
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from ruda.backends.cuda import compiler
@@ -37,11 +38,10 @@ def key_of(source: str, arch: str) -> str:
 
 def cubin(source: str, name: str, arch: str) -> bytes:
     """The machine code of ``source``, from the cache or compiled now and kept."""
-    key = key_of(source, arch)
-    path = folder(arch) / f"{name[:80]}-{key}.cubin"
-    found = _read(path)
+    found = find(source, name, arch)
     if found is not None:
         return found
+    path, key = _place(source, name, arch)
     start = time.perf_counter()
     code, log = compiler.compile_cubin(source, name, arch)
     facts = {
@@ -55,6 +55,31 @@ def cubin(source: str, name: str, arch: str) -> bytes:
     write(path, hashlib.sha256(code).digest() + code)
     write(path.with_suffix(".json"), json.dumps(facts, indent=1).encode())
     return code
+
+
+def find(source: str, name: str, arch: str) -> bytes | None:
+    """The machine code with the kernels of ``source`` if it is on disk, alone or with others."""
+    path, _ = _place(source, name, arch)
+    found = _read(path)
+    if found is not None:
+        return found
+    try:
+        title = path.with_suffix(".in").read_text("utf-8")
+    except (OSError, ValueError):
+        return None
+    return _read(path.with_name(f"{title}.cubin")) if title.isidentifier() else None
+
+
+def keep_together(code: bytes, title: str, members: Sequence[tuple[str, str]], arch: str) -> None:
+    """Keep the code of one program, and for each source (with a kernel's name) where it is."""
+    write(folder(arch) / f"{title}.cubin", hashlib.sha256(code).digest() + code)
+    for source, name in members:
+        write(_place(source, name, arch)[0].with_suffix(".in"), title.encode())
+
+
+def _place(source: str, name: str, arch: str) -> tuple[Path, str]:
+    key = key_of(source, arch)
+    return folder(arch) / f"{name[:80]}-{key}.cubin", key
 
 
 def _read(path: Path) -> bytes | None:

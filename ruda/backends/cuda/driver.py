@@ -12,7 +12,7 @@ from typing import Any
 
 from cupy.cuda import MemoryPointer, Stream, UnownedMemory, driver, runtime, set_allocator
 
-from ruda.backends.cuda import cache
+from ruda.backends.cuda import batches, cache
 from ruda.backends.cuda.client import CudaClient
 from ruda.backends.cuda.memory import Block
 from ruda.core.devices import Device, known_clients
@@ -39,6 +39,8 @@ class Driver:
     """
 
     launch = staticmethod(driver.launchKernel)
+    # A kernel is compiled when it is first launched: most operators of a compiled step never are.
+    lazy = True
     errors: tuple[type[Exception], ...] = (runtime.CUDARuntimeError, driver.CUDADriverError)
 
     def __init__(self, device: Device) -> None:
@@ -73,6 +75,21 @@ class Driver:
             driver.funcSetAttribute(function, _MOST_SHARED, shared)
             self._most_shared[function] = shared
         return function
+
+    def lacks(self, source: str, name: str) -> bool:
+        """Whether a kernel would have to be compiled: it is neither loaded nor on disk."""
+        known = (name, source) in self._modules
+        return not known and cache.find(source, name, self.arch) is None
+
+    def load_all(self, wanted: Sequence[tuple[str, str]]) -> None:
+        """Have kernels, each a (source, name), ready at once, compiled in few programs."""
+        missing = [(s, name) for s, name in wanted if (name, s) not in self._modules]
+        for found in batches.loadable(missing, self.arch) if missing else ():
+            self.activate()
+            module = driver.moduleLoadData(found.code)
+            for source, name in found.kernels:
+                function = driver.moduleGetFunction(module, name)
+                self._modules.setdefault((name, source), (module, function))
 
     def allocate(self, nbytes: int) -> int:
         """Fresh memory of the device; raises ``OutOfDeviceMemory`` when there is none left."""

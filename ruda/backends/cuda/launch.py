@@ -17,6 +17,19 @@ from typing import Any
 from ruda.core.dtypes import DType
 from ruda.core.errors import DeviceError
 
+_collecting: list[tuple[int, list[Any]]] = []
+
+
+@contextmanager
+def collected() -> Iterator[list[Any]]:
+    """The launchers that the calling thread makes in the block."""
+    entry: tuple[int, list[Any]] = (threading.get_ident(), [])
+    _collecting.append(entry)
+    try:
+        yield entry[1]
+    finally:
+        _collecting.remove(entry)
+
 
 class Arguments:
     """The argument block of one launch: slots for pointers and scalars, then fixed bytes.
@@ -46,6 +59,7 @@ class Launcher:
 
     __slots__ = (
         "_blocks",
+        "_driver",
         "_errors",
         "_fixed",
         "_geometry",
@@ -69,13 +83,23 @@ class Launcher:
         fixed: Sequence[bytes] = (),
         shared: int = 0,
     ) -> None:
-        self._kernel = client.driver.kernel(source, name, shared)
+        self._driver = client.driver
+        self._kernel = None if self._driver.lazy else self._driver.kernel(source, name, shared)
         self._geometry = (*_three(grid), *_three(threads), shared)
         self._widths, self._fixed = tuple(widths), tuple(fixed)
         self._launch, self._now = client.driver.launch, client.now
         self.name, self.source, self._errors = name, source, client.driver.errors
         self._note = client.driver.recent.append
         self._blocks: list[Arguments] = []
+        for thread, made in _collecting:
+            if thread == threading.get_ident():
+                made.append(self)
+
+    def _load(self) -> int:
+        """The kernel, compiled now if nobody has yet."""
+        shared = self._geometry[-1]
+        self._kernel = found = self._driver.kernel(self.source, self.name, shared)
+        return found
 
     def __call__(self, *values: int) -> None:
         """Queue the kernel with ``values`` in the slots: addresses, or scalars as raw bits."""
@@ -85,33 +109,39 @@ class Launcher:
             block = Arguments(self._widths, self._fixed)
         block.slots[:] = values
         gx, gy, gz, x, y, z, shared = self._geometry
-        stream = self._now.stream
+        kernel, stream = self._kernel, self._now.stream
+        if kernel is None:
+            kernel = self._load()
         try:
-            self._launch(self._kernel, gx, gy, gz, x, y, z, shared, stream, block.address, 0)
+            self._launch(kernel, gx, gy, gz, x, y, z, shared, stream, block.address, 0)
         except self._errors as error:
             raise _refused(self.name, error, (gx, gy, gz, x, y, z, shared)) from error
         self._note(self.name)
         self._blocks.append(block)
 
 
-_spies: list[tuple[int, Callable[[Launcher], None]]] = []
+_spies: list[tuple[int, Callable[[Launcher], None], bool]] = []
 _plain = Launcher.__call__
 
 
 def _spied(self: Launcher, *values: int) -> None:
-    for thread, note in list(_spies):
+    launches = True
+    for thread, note, alone in list(_spies):
         if thread == threading.get_ident():
             note(self)
-    _plain(self, *values)
+            launches = launches and not alone
+    if launches:
+        _plain(self, *values)
 
 
 @contextmanager
-def spied(note: Callable[[Launcher], None]) -> Iterator[None]:
+def spied(note: Callable[[Launcher], None], alone: bool = False) -> Iterator[None]:
     """Call ``note`` with each kernel that the calling thread queues in the block.
 
-    Outside of such a block a launch costs what it costs: the method itself is exchanged.
+    With ``alone`` that is all that happens. Outside of such a block a launch costs what it costs:
+    the method itself is exchanged.
     """
-    spy = (threading.get_ident(), note)
+    spy = (threading.get_ident(), note, alone)
     _spies.append(spy)
     Launcher.__call__ = _spied  # type: ignore[method-assign]
     try:

@@ -53,6 +53,8 @@ class Order:
         self.capture: Any = None
         # Whether what is queued is, or is about to be, part of a graph that owns all its memory.
         self.planned = False
+        # Whether it is not to run at all: libraries leave their calls out.
+        self.rehearsed = False
         self.spare: dict[int, list[StreamState]] = {}
         # Streams live as long as the process: a mark may name any of them.
         self.owned: list[Any] = []

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from ruda.backends.cuda import graphs
-from ruda.backends.cuda.launch import spied
+from ruda.backends.cuda.launch import collected, spied
 from ruda.backends.cuda.layout import Layout, Log, Nowhere, Planned, layout
 from ruda.backends.cuda.memory import allocate_piece, handle_over, piece_class, size_class
 from ruda.core.dtypes import uint8
@@ -31,15 +32,65 @@ class Footprint(NamedTuple):
     first: int
 
 
+def _kind(plan: Any) -> Any:
+    """What plans with the same kernels have in common."""
+    if plan.op.kind != "region":
+        return id(plan)
+    steps = tuple((id(step.plan), step.sources) for step in plan.steps)
+    return steps, plan.specs, plan.kept, plan.paged
+
+
+class Idle:
+    """``real`` for other threads; of this one's it does nothing that touches memory."""
+
+    def __init__(self, real: Any) -> None:
+        self.real = real
+        self.thread = threading.get_ident()
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.real, name)
+        if name not in ("fill", "on_device", "to_device"):
+            return found
+        return found if threading.get_ident() != self.thread else lambda *_: None
+
+
 class Planning:
     """The part of ``CudaClient`` that lays out the memory of compiled steps."""
 
     pool: Any
     guards: Any
     order: Any
+    driver: Any
+    staging: Any
+    bind: Callable[[Any], Callable[..., Any]]
+    bind_region: Callable[[Any], Callable[..., Any]]
     _side: Callable[[], Any]
 
     spied = staticmethod(spied)
+
+    def lacks_kernels(self, plans: Iterable[Any], made: Sequence[Any]) -> bool:
+        """Whether a kernel of ``plans``, or of the launchers ``made``, would have to be compiled.
+
+        Which ones they have shows when they are bound, once for each kind of plan; some show when
+        they first run.
+        """
+        if not self.driver.lazy:
+            return False
+        kinds = {_kind(plan): plan for plan in plans if not plan.shares}
+        with collected() as found:
+            for plan in kinds.values():
+                self.bind_anew(plan)
+        return any(self.driver.lacks(one.source, one.name) for one in (*found, *made))
+
+    def compile_all(self, launchers: Sequence[Any]) -> None:
+        """Have the kernels of ``launchers`` ready, compiled in few programs at once."""
+        self.driver.load_all([(one.source, one.name) for one in launchers])
+
+    collected = staticmethod(collected)
+
+    def bind_anew(self, plan: Any) -> Callable[..., Any]:
+        """The function of ``plan`` that keeps no memory for any other use."""
+        return (self.bind_region if plan.op.kind == "region" else self.bind)(plan)
 
     @contextmanager
     def taken_down(self) -> Iterator[Log]:
@@ -55,19 +106,24 @@ class Planning:
         finally:
             local.log, order.planned = before
 
-    def rehearse(self, queue: Callable[[], Any]) -> Log:
-        """What memory ``queue`` would take; nothing runs, and none is taken."""
-        nowhere = Nowhere()
+    def rehearse(self, queue: Callable[[], Any]) -> tuple[Log, list[Any]]:
+        """What memory ``queue`` would take, and its launchers; nothing runs, and none is taken."""
+        nowhere, launchers = Nowhere(), list[Any]()
         self._side()
+        # Should a library not know of rehearsals, a capture keeps its work from running.
         graphs.begin(self, nowhere)
+        self.order.rehearsed = True
+        self.driver = self.staging.driver = Idle(self.driver)
         try:
-            with self.taken_down() as log:
+            with self.taken_down() as log, spied(launchers.append, alone=True):
                 queue()
         finally:
+            self.driver = self.staging.driver = self.driver.real
+            self.order.rehearsed = False
             graphs.abandon(self)
             for address in [a for a in self.order.marks if nowhere.owns(a)]:
                 del self.order.marks[address]
-        return log
+        return log, launchers
 
     def lagging(self, run: Callable[..., Any]) -> Callable[..., Any]:
         """``run``, whose blocks are in use for longer than a log would show.

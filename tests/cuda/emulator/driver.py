@@ -51,6 +51,7 @@ class EmulatedDriver:
     index = 0
     total = 1 << 30
     opened = 0
+    lazy = False
     errors: tuple[type[Exception], ...] = (EmulatedFailure,)
 
     def __init__(self) -> None:
