@@ -17,8 +17,8 @@ from ruda.backends.cuda.kernels import KERNELS, LACKS
 from ruda.backends.cuda.memory import Handle, ViewHandle, allocate
 from ruda.backends.cuda.order import Order, touch
 from ruda.backends.cuda.pinned import Staging
+from ruda.backends.cuda.prim import fold_region, region, row_region
 from ruda.backends.cuda.prim import map as maps
-from ruda.backends.cuda.prim import region, row_region
 from ruda.backends.cuda.redzone import RedZones
 from ruda.backends.cuda.settings import pool_of
 from ruda.backends.cuda.steps import Steps
@@ -123,11 +123,21 @@ class CudaClient(Traffic, Exchange, Steps, InPlace):
 
     def bind_region(self, whole: Any) -> Callable[..., tuple[Any, ...]]:
         """The function that runs a region of a compiled step."""
-        return (row_region if row_region.has_rows(whole) else region).bind(self, whole)
+        if row_region.has_rows(whole):
+            return row_region.bind(self, whole)
+        return (fold_region if fold_region.has_folds(whole) else region).bind(self, whole)
 
     def rows_of(self, plan: Any) -> Any:
         """What a compiled step may join to ``plan``, a kernel over rows; None for all others."""
         return row_region.facts(plan)
+
+    def folds_of(self, plan: Any) -> Any:
+        """What a compiled step may join to the reduction ``plan``; None where that is not good."""
+        return fold_region.facts(plan)
+
+    def joins_folds(self, step: Any) -> bool:
+        """Whether a kernel with reductions can do ``step``."""
+        return fold_region.takes(step)
 
     def joins_rows(self, plan: Any, step: Any) -> bool:
         """Whether the kernel of ``plan`` can do ``step`` to elements as well."""

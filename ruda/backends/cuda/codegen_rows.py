@@ -22,8 +22,8 @@ class Pass:
     """One sweep over the row.
 
     ``pack`` is done with arrays of ``VEC`` elements under the names of ``reads``; those of
-    ``writes`` are stored after it. ``folds`` are the values that it gathers, as (name, "Sum" or
-    "Max", start in C); ``then`` follows, once a row, when they are folded over the group.
+    ``writes`` are stored after it. ``folds`` are the values that it gathers, as (name, "Sum",
+    "Max" or "Min", start in C); ``then`` follows, once a row, when they are folded over the group.
     """
 
     reads: tuple[str, ...]
@@ -40,6 +40,7 @@ class Program:
     ``each`` is done to the packs as soon as they are read, in every pass; ``before`` once a row.
     ``sums`` are added up over rows, element by element, by ``gather`` in the last pass.
     ``row_outs`` are written once a row, from variables of their names; ``scalars`` are attributes.
+    ``row_types`` are the dtypes of ``row_outs`` where they are not that of the statistics.
     ``functions`` stand in front of the kernel. With ``faults`` the kernel has a parameter of that
     name and type, to tell of an index that is out of range.
     """
@@ -54,13 +55,15 @@ class Program:
     scalars: tuple[str, ...] = ()
     functions: str = ""
     faults: bool = False
+    row_types: tuple[DType, ...] = ()
 
 
 @dataclass(frozen=True)
 class Input:
     """An operand: ``role`` is "rows" (the elements), "column" (along the row), "row" or "one".
 
-    One of the role "value" is a double that is passed by value.
+    One of the role "value" is a double, or an int64, that is passed by value. What is ``raw`` keeps
+    its own type: a pack of it is an array ``name.at``.
 
     ``form`` is how a pack is read: "dense" or "same" (one element for all); "each" without packs.
     """
@@ -69,11 +72,14 @@ class Input:
     dtype: DType
     role: str
     form: str = "each"
+    raw: bool = False
 
     @property
-    def value(self) -> str | None:
-        """The C type of a value of a row that is no float."""
-        return "i64" if self.dtype.is_integer else None
+    def value(self) -> str:
+        """The C type of a value of a row."""
+        if self.raw:
+            return computed(self.dtype)
+        return "i64" if self.dtype.is_integer else "T"
 
 
 @dataclass(frozen=True)
@@ -119,6 +125,11 @@ class Rows:
         size = f"{self.mode}{self.lanes}x{self.per}x{self.vec}_r{self.outer}{self.inner}"
         return f"{self.program.name}_{codes}_to_{outs or code_of(self.row_dtype)}_{size}"
 
+    @property
+    def row_types(self) -> tuple[DType, ...]:
+        """The dtypes of what is written once a row."""
+        return self.program.row_types or (self.row_dtype,) * len(self.program.row_outs)
+
     def of(self, role: str) -> list[Input]:
         """The operands of a role."""
         return [i for i in self.inputs if i.role == role]
@@ -153,8 +164,9 @@ def source(kernel: Rows) -> str:
     fields = "".join(f", {s}_outer[{kernel.outer}], {s}_inner[{kernel.inner}]" for s in strides)
     fields += "".join(f"; double {s}" for s in kernel.program.scalars)
     constants = [f"    const T {s} = T(at.{s});" for s in kernel.program.scalars]
-    constants += [f"    const T {i.name} = to<T>(*{i.name}_data);" for i in kernel.of("one")]
-    constants += [f"    const T {i.name} = T({i.name}_data);" for i in kernel.of("value")]
+    for i in (*kernel.of("one"), *kernel.of("value")):
+        kind, star = i.value if i.raw else "T", "*" * (i.role == "one")
+        constants.append(f"    const {kind} {i.name} = to<{kind}>({star}{i.name}_data);")
     half = any(i.dtype.is_half for i in kernel.of("rows"))
     return _KERNEL.format(
         compute=computed(kernel.compute),
@@ -189,14 +201,14 @@ def _bounds(kernel: Rows) -> str:
 
 def _parameters(kernel: Rows) -> list[str]:
     out = [f"{stored(o.dtype)}* __restrict__ {o.name}_data" for o in kernel.outs]
-    row = stored(kernel.row_dtype)
     if kernel.mode != "columns":
-        out += [f"{row}* __restrict__ {name}_data" for name in kernel.program.row_outs]
+        pairs = zip(kernel.program.row_outs, kernel.row_types, strict=True)
+        out += [f"{stored(kind)}* __restrict__ {name}_data" for name, kind in pairs]
     if kernel.program.sums and kernel.mode in ("held", "columns"):
         out.append("T* __restrict__ partial")
     for i in kernel.inputs:
-        how = "const double" if i.role == "value" else f"const {stored(i.dtype)}* __restrict__"
-        out.append(f"{how} {i.name}_data")
+        star = "" if i.role == "value" else "* __restrict__"
+        out.append(f"const {stored(i.dtype)}{star} {i.name}_data")
     return [*out, "const Faults faults"] if kernel.program.faults else out
 
 
@@ -223,7 +235,7 @@ def _load(kernel: Rows, row: str, suffix: str) -> str:
     lines = []
     for i in kernel.of("row"):
         start = f"place<{kernel.outer}>({row}, at.osize, at.{i.name}_outer)"
-        value = f"to<{i.value or 'T'}>({i.name}_data[{start}])"
+        value = f"to<{i.value}>({i.name}_data[{start}])"
         lines.append(f"        if ({row} < at.rows) {i.name}{suffix} = {value};")
     if kernel.mode == "held":
         lines += _load_packs(kernel, row, suffix, "")
@@ -250,7 +262,7 @@ def _declared(kernel: Rows, suffix: str) -> list[str]:
     lines = [
         f"    Pack<{stored(i.dtype)}, VEC> {i.name}{suffix}_raw[PER];" for i in kernel.of("rows")
     ]
-    return lines + [f"    {i.value or 'T'} {i.name}{suffix} = 0;" for i in kernel.of("row")]
+    return lines + [f"    {i.value} {i.name}{suffix} = {i.value}(0);" for i in kernel.of("row")]
 
 
 def _rows(kernel: Rows) -> str:
@@ -286,9 +298,9 @@ def _rows(kernel: Rows) -> str:
     for number, each in enumerate(program.passes):
         lines += _sweep(kernel, each, gathers=ahead and number == len(program.passes) - 1)
     if program.row_outs:
-        row_type = stored(kernel.row_dtype)
+        pairs = zip(program.row_outs, kernel.row_types, strict=True)
         lines.append("        if (active && lane == 0) {")
-        lines += [f"            {n}_data[row] = to<{row_type}>({n});" for n in program.row_outs]
+        lines += [f"            {n}_data[row] = to<{stored(t)}>({n});" for n, t in pairs]
         lines.append("        }")
     lines.append("    }")
     if ahead:
@@ -325,13 +337,16 @@ def _pack(kernel: Rows, each: Pass, gathers: bool) -> list[str]:
     used = {*each.reads, *(("+",) if gathers else ())}
     for i in kernel.inputs:
         wanted = i.name in used or _named(kernel.program.each, i.name)
-        if i.role == "rows" and (wanted or gathers):
+        if i.raw and wanted and i.role in ("rows", "column"):
+            read = f"{i.name}_raw[p]" if i.role == "rows" else _fetch(kernel, i)
+            lines.append(f"{pad}const Pack<{stored(i.dtype)}, VEC> {i.name} = {read};")
+        elif i.role == "rows" and (wanted or gathers):
             lines.append(f"{pad}T {i.name}[VEC]; widened({i.name}, {i.name}_raw[p]);")
         elif i.role == "column" and wanted:
             lines.append(f"{pad}T {i.name}[VEC]; widened({i.name}, {_fetch(kernel, i)});")
     lines.append(_indented(kernel.program.each, 16))
     known = kernel.program.each + each.pack
-    lines += [f"{pad}T {n}[VEC];" for n in each.writes if f"T {n}[VEC];" not in known]
+    lines += [f"{pad}T {n}[VEC];" for n in each.writes if f" {n}[VEC];" not in known]
     lines.append(_indented(each.pack, 16))
     if gathers:
         gather = kernel.program.gather
@@ -351,7 +366,7 @@ def _named(text: str, name: str) -> bool:
 def _folds(each: Pass) -> list[str]:
     """Folds of one kind go together: they share a barrier."""
     lines = []
-    for kind in ("Max", "Sum"):
+    for kind in ("Max", "Min", "Sum"):
         names = [name for name, how, _ in each.folds if how == kind]
         if not names:
             continue

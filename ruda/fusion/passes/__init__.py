@@ -7,6 +7,7 @@ from typing import Any
 
 from ruda.fusion.graph import Graph, Value
 from ruda.fusion.passes.duplicates import merge_duplicates
+from ruda.fusion.passes.folds import fuse_folds
 from ruda.fusion.passes.groups import fuse_elementwise
 from ruda.fusion.passes.rows import fuse_rows
 
@@ -17,4 +18,5 @@ def improve(graph: Graph, wanted: Iterable[Value], client: Any) -> None:
     merge_duplicates(graph, kept)
     graph.prune(kept)
     fuse_rows(graph, kept, client)
+    fuse_folds(graph, kept, client)
     fuse_elementwise(graph, kept, client)

@@ -30,6 +30,7 @@ class Side(NamedTuple):
     dtype: DType
     role: str
     strides: Shape
+    raw: bool = False
 
 
 class Work(NamedTuple):
@@ -116,7 +117,8 @@ def _joined(shape: Shape, axes: Sequence[int], sides: list[Side]) -> tuple[Shape
 
 def _vector(work: Work, layout: _Layout) -> int:
     """Elements of a pack: 16 bytes of the widest, where all packs begin at whole ones."""
-    size = max(s.dtype.itemsize for s in (*work.inputs, *work.outs) if s.role == "rows")
+    sizes = [s.dtype.itemsize for s in (*work.inputs, *work.outs) if s.role == "rows"]
+    size = max(sizes, default=work.compute.itemsize)
     vec = max(1, 16 // size)
     while vec > 1 and not all(_fits(s, layout, vec) for s in (*work.inputs, *work.outs)):
         vec //= 2
@@ -153,7 +155,7 @@ def _size(work: Work) -> int:
 def _held(work: Work, program: Program, vec: int) -> _Shape | None:
     """Threads and packs to keep a row in registers, or None for one that is too long."""
     packs = -(-work.length // vec)
-    count = sum(s.role == "rows" for s in work.inputs)
+    count = max(1, sum(s.role == "rows" for s in work.inputs))
     # What a thread keeps fits into its registers: 128 for sums, which read one row ahead, else 64.
     most = max(1, (4 if vec > 1 else 16) // (count * _size(work)))
     widest = 1024 // _size(work)
@@ -170,7 +172,7 @@ def _held(work: Work, program: Program, vec: int) -> _Shape | None:
 
 def _streamed(work: Work, program: Program, vec: int) -> _Shape:
     packs = -(-work.length // vec)
-    count = sum(s.role == "rows" for s in work.inputs)
+    count = max(1, sum(s.role == "rows" for s in work.inputs))
     per = max(1, 4 // (count * _size(work)))
     lanes = min(32, _power(packs))
     if packs > lanes * per:
@@ -228,7 +230,7 @@ class Kernel:
 
         return Rows(
             program,
-            tuple(Input(s.name, s.dtype, s.role, form(s)) for s in work.inputs),
+            tuple(Input(s.name, s.dtype, s.role, form(s), s.raw) for s in work.inputs),
             tuple(Output(s.name, s.dtype) for s in work.outs),
             work.row_dtype,
             work.compute,

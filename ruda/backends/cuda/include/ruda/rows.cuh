@@ -51,6 +51,10 @@ struct Max {
     template <class T> static __device__ __forceinline__ T of(T a, T b) { return ruda_max(a, b); }
 };
 
+struct Min {
+    template <class T> static __device__ __forceinline__ T of(T a, T b) { return ruda_min(a, b); }
+};
+
 // Folds K values over the group; every thread gets the results, the same bits in each.
 // scratch: two halves of HALF values, 32 for each of the most that are folded together. They take
 // turns, so one barrier a fold is enough.

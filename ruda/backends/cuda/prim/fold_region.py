@@ -1,0 +1,253 @@
+"""Reductions of a compiled step with the elementwise operators around them, as row kernels.
+
+A row stays in registers while it is folded and gone over again, so a softmax or a norm that is
+written by hand is one kernel. Each pass over the row ends with the folds whose operands are known
+by then; steps on folded values run once a row, in between.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from ruda.backends.cuda.codegen_rows import Pass, Program
+from ruda.backends.cuda.codegen_steps import argument, functions
+from ruda.backends.cuda.launch import raw_bits
+from ruda.backends.cuda.prim.region import fuses, step_of
+from ruda.backends.cuda.prim.rows import Parts, Side, Work, launches, row_of, rows_of, supported
+from ruda.backends.cuda.types import stored
+from ruda.core.dtypes import DType, compute_of, float64, int64
+from ruda.core.shapes import Shape
+
+_FOLDS = {
+    "sum": ("Sum", "T(0)", "{0} += to<T>({1});"),
+    "mean": ("Sum", "T(0)", "{0} += to<T>({1});"),
+    "max": ("Max", "lowest<T>()", "{0} = ruda_max({0}, to<T>({1}));"),
+    "min": ("Min", "highest<T>()", "{0} = ruda_min({0}, to<T>({1}));"),
+}
+# A block has a row: few of them leave most of the device idle, which short ones do not mind.
+_MANY_ROWS, _SHORT = 128, 1 << 15
+
+
+class Facts(NamedTuple):
+    """Of a reduction: the shape that it reads, the axes that it folds, what it computes in."""
+
+    shape: Shape
+    axes: Shape
+    compute: DType
+
+
+def facts(plan: Any) -> Facts | None:
+    """What a row kernel needs to know of ``plan``; None for what is no reduction for one."""
+    if plan.op.name not in _FOLDS or plan.out.__class__ is tuple or not plan.out.size:
+        return None
+    (x,), axes = plan.specs, tuple(sorted(plan.attrs[0]))
+    wanted = plan.op.dtype_of_operands(plan)[0] or x.dtype
+    compute, last = compute_of(wanted), len(x.shape)
+    length = _length(x.shape, axes)
+    trailing = axes == tuple(range(last - len(axes), last))
+    if not (trailing and compute.is_floating and x.dtype.is_floating and length > 1):
+        return None
+    good = x.size // length >= _MANY_ROWS or x.size <= _SHORT
+    return Facts(x.shape, axes, compute) if good and plan.out.contiguous else None
+
+
+def takes(step: Any) -> bool:
+    """Whether a row kernel can do an elementwise step."""
+    kinds = (*(s.dtype for s in step.specs), step.out.dtype)
+    return fuses(step) and all(dtype.kind != "complex" for dtype in kinds)
+
+
+def has_folds(region: Any) -> bool:
+    """Whether a region is one with reductions."""
+    return any(step.plan.op.name in _FOLDS for step in region.steps)
+
+
+def _length(shape: Shape, axes: Shape) -> int:
+    n = 1
+    for axis in axes:
+        n *= shape[axis]
+    return n
+
+
+class _Whole:
+    """The program of one region."""
+
+    def __init__(self, client: Any, region: Any) -> None:
+        self.client, self.region, self.count = client, region, len(region.specs)
+        self.plans = [step.plan for step in region.steps]
+        self.sources = [step.sources for step in region.steps]
+        folds = [k for k, plan in enumerate(self.plans) if plan.op.name in _FOLDS]
+        found = facts(self.plans[folds[0]])
+        assert found is not None
+        self.folds, self.facts = folds, found
+        self.full = {
+            k
+            for k, plan in enumerate(self.plans)
+            if k not in folds and plan.out.shape == found.shape
+        }
+        self.levels = self._levels()
+        self.last = max(self.levels[k] for k in folds)
+        made = [
+            None if k in folds else step_of(plan, self.sources[k])
+            for k, plan in enumerate(self.plans)
+        ]
+        self.text, same = functions([step for step in made if step is not None])
+        numbers = iter(same)
+        self.function = [None if step is None else next(numbers) for step in made]
+        self.made = made
+        self.sides = {place: self._side(place) for place in range(self.count)}
+
+    def _levels(self) -> list[int]:
+        """For each step how many folds have to be over before it, itself included."""
+        levels: list[int] = []
+        for k, sources in enumerate(self.sources):
+            below = [levels[s - self.count] for s in sources if s >= self.count]
+            levels.append(max(below, default=0) + (k in self.folds))
+        return levels
+
+    def _side(self, place: int) -> Side:
+        spec, name = self.region.specs[place], f"p{place}"
+        shape, axes = self.facts.shape, self.facts.axes
+        nothing = (0,) * len(shape)
+        if place in self.region.paged:
+            kind = int64 if spec.dtype.is_integer else float64
+            return Side(name, kind, "one", nothing, True)
+        if spec.weak:
+            kind = int64 if self._kind_of(place).is_integer else float64
+            return Side(name, kind, "value", nothing, True)
+        if spec.size == 1:
+            return Side(name, spec.dtype, "one", nothing, True)
+        if self._is_of_rows(place):
+            return row_of(name, spec, shape, axes)._replace(raw=True)
+        side = rows_of(name, spec, shape)._replace(raw=True)
+        if not any(side.strides[i] for i in axes):
+            return side._replace(role="row")
+        along = all(i in axes for i, s in enumerate(side.strides) if s)
+        return side._replace(role="column") if along else side
+
+    def _kind_of(self, place: int) -> DType:
+        """What the step that takes a scalar computes it in."""
+        for step in self.made:
+            if step is not None and place in step.sources:
+                return step.computed[step.sources.index(place)]
+        return float64
+
+    def _is_of_rows(self, place: int) -> bool:
+        """Whether an operand belongs to steps on folded values, whose shape may lack the axes."""
+        users = [k for k, sources in enumerate(self.sources) if place in sources]
+        return all(k not in self.full and k not in self.folds for k in users)
+
+    def value(self, source: int) -> str:
+        """An input or a result as it is called in the kernel."""
+        if source < self.count:
+            side = self.sides[source]
+            return side.name + ".at[k]" * (side.role in ("rows", "column"))
+        k = source - self.count
+        return f"s{k}[k]" if k in self.full else f"r{k}"
+
+    def _call(self, k: int) -> str:
+        step = self.made[k]
+        assert step is not None
+        pairs = zip(step.sources, step.computed, strict=True)
+        arguments = ", ".join(argument(self.value(s), dtype) for s, dtype in pairs)
+        return f"step{self.function[k]}({arguments})"
+
+    def _elements(self, wanted: Sequence[int]) -> str:
+        """The steps on elements that the values ``wanted`` come from."""
+        needed: set[int] = set()
+        waiting = [v - self.count for v in wanted if v >= self.count]
+        while waiting:
+            k = waiting.pop()
+            if k in self.full and k not in needed:
+                needed.add(k)
+                waiting += [s - self.count for s in self.sources[k] if s >= self.count]
+        return "\n".join(
+            f"{stored(self.plans[k].out.dtype)} s{k}[VEC]; EACH s{k}[k] = {self._call(k)};"
+            for k in sorted(needed)
+        )
+
+    def _once(self, level: int) -> str:
+        """The steps on folded values that can run after ``level`` passes."""
+        lines = []
+        for k, plan in enumerate(self.plans):
+            if self.levels[k] != level or k in self.full:
+                continue
+            kind, value = stored(plan.out.dtype), f"f{k}"
+            if k not in self.folds:
+                value = self._call(k)
+            elif plan.op.name == "mean":
+                value = f"mean_of(f{k}, at.n)"
+            lines.append(f"const {kind} r{k} = to<{kind}>({value});")
+        return "\n".join(lines)
+
+    def program(self) -> Program:
+        """The passes: one for each level of folds, and one more for what is written."""
+        reads = tuple(s.name for s in self.sides.values() if s.role in ("rows", "column"))
+        passes = []
+        for level in range(1, self.last + 1):
+            here = [k for k in self.folds if self.levels[k] == level]
+            sources = [self.sources[k][0] for k in here]
+            lines = [self._elements(sources)]
+            entries = []
+            for k, source in zip(here, sources, strict=True):
+                how, start, text = _FOLDS[self.plans[k].op.name]
+                entries.append((f"f{k}", how, start))
+                lines.append("EACH " + text.format(f"f{k}", self.value(source)))
+            pack = "\n".join(line for line in lines if line)
+            passes.append(Pass(reads, pack, tuple(entries), self._once(level)))
+        kept = [k for k in self.region.kept if k in self.full]
+        if kept:
+            pack = self._elements([self.count + k for k in kept])
+            passes.append(Pass(reads, pack, writes=tuple(f"s{k}" for k in kept)))
+        rows = [k for k in self.region.kept if k not in self.full]
+        types = tuple(self.plans[k].out.dtype for k in rows)
+        before = self._once(0)
+        digest = hashlib.sha256(f"{passes}{before}{self.text}".encode()).hexdigest()[:10]
+        words = "_".join(dict.fromkeys(plan.op.name for plan in self.plans))[:48]
+        return Program(
+            f"folded_{words}_{digest}",
+            tuple(passes),
+            before=before,
+            row_outs=tuple(f"r{k}" for k in rows),
+            row_types=types,
+            functions=self.text,
+        )
+
+    def parts(self) -> Parts:
+        """The program and what it works on."""
+        plan, shape = self.plans[self.folds[0]], self.facts.shape
+        kept = [k for k in self.region.kept if k in self.full]
+        outs = tuple(rows_of(f"s{k}", self.plans[k].out, shape) for k in kept)
+        kinds = (plan.out.dtype, self.facts.compute)
+        sides = tuple(self.sides.values())
+        work = Work(self.client, shape, self.facts.axes, sides, outs, *kinds)
+        program = self.program()
+        return Parts(work, program, program, tuple(range(self.count)))
+
+
+def bind(client: Any, region: Any) -> Callable[..., tuple[Any, ...]]:
+    """The function from the handles of a region's inputs to those of its results."""
+    whole = _Whole(client, region)
+    parts = whole.parts()
+    assert supported(parts.work)
+    order = [k for k in region.kept if k in whole.full]
+    order += [k for k in region.kept if k not in whole.full]
+    specs = tuple(whole.plans[k].out for k in order)
+    run = launches(parts, specs)
+    chosen = [order.index(k) for k in region.kept]
+    reads = [_reader(side) for side in parts.work.inputs]
+
+    def launch(*handles: Any) -> tuple[Any, ...]:
+        made = run([read(handle) for read, handle in zip(reads, handles, strict=True)])
+        return tuple([made[j] for j in chosen])
+
+    return launch
+
+
+def _reader(side: Side) -> Callable[[Any], int]:
+    if side.role != "value":
+        return lambda handle: handle.address  # type: ignore[no-any-return]
+    bits = raw_bits(side.dtype)
+    return lambda value: bits(value)[0]

@@ -1,0 +1,113 @@
+"""Reductions along the last axes become one with the elementwise operators around them.
+
+What makes the elements, reductions of the same elements, what is computed from their results and
+what reads those along the rows again: a softmax or a norm that is written out is one kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from typing import Any
+
+from ruda.fusion.graph import Graph, Instruction, Value
+from ruda.fusion.passes.flow import Flow
+from ruda.fusion.passes.regions import region_of
+
+_MOST_STEPS, _MOST_READ = 24, 5
+
+
+def fuse_folds(graph: Graph, wanted: Set[Value], client: Any) -> None:
+    """Let each reduction that ``client`` has a row kernel for take over its surroundings."""
+    if not hasattr(client, "folds_of"):
+        return
+    flow = Flow(graph)
+    shown = {value.memory for value in wanted}
+    for instruction in list(graph.instructions):
+        facts = _facts(client, instruction)
+        if facts is None or len(flow.part(instruction).members) > 1:
+            continue
+        _Joining(flow, client, instruction, facts).run(shown)
+    flow.settle()
+
+
+def _facts(client: Any, instruction: Instruction) -> Any:
+    plan = instruction.plan
+    return None if plan is None or plan.op.kind == "region" else client.folds_of(plan)
+
+
+class _Joining:
+    """One reduction and what joins it."""
+
+    def __init__(self, flow: Flow, client: Any, fold: Instruction, facts: Any) -> None:
+        self.flow, self.client, self.facts = flow, client, facts
+        self.part = flow.part(fold)
+        shape, axes = facts.shape, facts.axes
+        # With the folded axes and without them.
+        self.rows = {
+            tuple(1 if i in axes else n for i, n in enumerate(shape)),
+            tuple(n for i, n in enumerate(shape) if i not in axes),
+        }
+
+    def run(self, shown: Set[Value]) -> None:
+        """Join what can be joined, as long as there is something."""
+        while self._grow():
+            pass
+        if len(self.part.members) == 1:
+            return
+
+        def kept(value: Value) -> bool:
+            return value in shown or self.flow.outside_users(self.part, value)
+
+        self.part.made = region_of(self.part.instructions(), kept, self.client)
+
+    def _grow(self) -> bool:
+        members = self.part.instructions()
+        values = [v for m in members for v in (*m.outputs, *m.inputs)]
+        readers = (user for v in values for user in self.flow.users.get(v, ()))
+        if any(self._join(user) for user in readers if self._follows(user, members)):
+            return True
+        inputs = (v for m in members for v in m.inputs)
+        makers = ((v, self.flow.home.get(v)) for v in inputs)
+        alone = ((v, p.members[0][1]) for v, p in makers if p is not None and len(p.members) == 1)
+        return any(self._join(i) for v, i in alone if self._is_full(v) or self._is_like(i))
+
+    def _follows(self, user: Instruction, members: list[Instruction]) -> bool:
+        """Whether it reads a result, or is a reduction of what another one reads."""
+        made = {v for m in members for v in m.outputs}
+        return any(v in made for v in user.inputs) or self._is_like(user)
+
+    def _is_like(self, instruction: Instruction) -> bool:
+        """Whether it is a reduction of the same rows."""
+        return bool(_facts(self.client, instruction) == self.facts)
+
+    def _is_full(self, value: Value) -> bool:
+        return value.spec is not None and value.spec.shape == self.facts.shape
+
+    def _suits(self, step: Instruction) -> bool:
+        plan = step.plan
+        if plan is None or plan.out is None or plan.out.__class__ is tuple or plan.shares:
+            return False
+        if self._is_like(step):
+            return True
+        shape = plan.out.shape
+        if shape != self.facts.shape and shape not in self.rows:
+            return False
+        return bool(self.client.joins_folds(plan))
+
+    def _join(self, step: Instruction) -> bool:
+        part = self.flow.part(step)
+        if part is self.part or len(part.members) > 1 or not self._suits(step):
+            return False
+        members = [*(i for _, i in self.part.members), step]
+        made = {v for m in members for v in m.outputs}
+        # What a member makes is read as it is, not through a view, whose elements lie elsewhere.
+        if any(v.memory in made and v not in made for m in members for v in m.inputs):
+            return False
+        read = {v for m in members for v in m.inputs if v not in made}
+        large = sum(map(self._is_full, read))
+        if len(members) > _MOST_STEPS or large > _MOST_READ:
+            return False
+        if not self.flow.joinable(self.part, part):
+            return False
+        self.flow.join(self.part, part)
+        return True

@@ -1,0 +1,115 @@
+"""Reductions of compiled steps with what is around them: one kernel, and the same numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ruda
+from ruda.testing import assert_close
+from tests.cuda.test_regions import launched, normal
+
+
+def close(plain: Any, *args: Any, kernels: int, length: int) -> list[str]:
+    """Compare a compiled call with an eager one and count its kernels."""
+    step = ruda.compile(plain)
+    step(*args)
+    found, names = launched(lambda: step(*args))
+    want = plain(*args)
+    pairs = zip(found, want, strict=True) if isinstance(want, tuple) else ((found, want),)
+    for got, wanted in pairs:
+        assert got.dtype is wanted.dtype
+        assert_close(got.numpy(), wanted.numpy(), length=length, scale=4)
+    assert len(names) == kernels, names
+    return names
+
+
+def softmax(x: Any) -> Any:
+    e = ruda.exp(x - x.max(axis=-1, keepdims=True))
+    return e / e.sum(axis=-1, keepdims=True)
+
+
+@pytest.mark.parametrize(("shape", "dtype"), [((150, 40), "float32"), ((3, 7, 5), "float64")])
+def test_a_softmax_by_hand(device: str, shape: tuple[int, ...], dtype: str) -> None:
+    (name,) = close(softmax, normal(*shape, dtype=dtype), kernels=1, length=shape[-1])
+    assert name.startswith("folded_max")
+
+
+def test_a_norm_by_hand_with_several_results(device: str) -> None:
+    w, b = normal(24, seed=1), normal(24, seed=2)
+
+    def plain(x: Any, y: Any) -> Any:
+        total = x + y
+        mean = total.mean(axis=-1, keepdims=True)
+        far = total - mean
+        var = (far * far).mean(axis=-1, keepdims=True)
+        return total, far / ruda.sqrt(var + 1e-5) * w + b, var
+
+    close(plain, normal(4, 33, 24), normal(4, 33, 24, seed=3), kernels=1, length=24)
+
+
+def test_a_cross_entropy_by_hand(device: str) -> None:
+    labels = ruda.asarray(np.eye(50, dtype="f4")[np.arange(130) % 50], device="cuda")
+
+    def plain(x: Any) -> Any:
+        top = x.max(axis=-1, keepdims=True)
+        shifted = x - top
+        level = ruda.log(ruda.exp(shifted).sum(axis=-1, keepdims=True))
+        return -((shifted - level) * labels).sum(axis=-1)
+
+    close(plain, normal(130, 50), kernels=1, length=50)
+
+
+def test_the_mean_of_a_loss_and_its_rate(device: str) -> None:
+    x, y = normal(9, 31), normal(9, 31, seed=1)
+
+    def plain(x: Any, y: Any, rate: float) -> Any:
+        gap = x - y
+        loss = (gap * gap).mean() * rate
+        return loss, ruda.sqrt(loss), gap.max()
+
+    for rate in (2.0, 0.5):
+        close(plain, x, y, rate, kernels=1, length=279)
+
+
+def test_masks_and_integers_are_counted(device: str) -> None:
+    labels = ruda.asarray(np.arange(40) % 4, device="cuda")
+
+    def plain(labels: Any, loss: Any) -> Any:
+        count = (labels != 3).astype("float32").sum()
+        return loss.sum() / count, 1.0 / count
+
+    close(plain, labels, normal(40), kernels=1, length=40)
+
+
+def test_rows_through_strides_and_nan(device: str) -> None:
+    x = normal(30, 8, 5)
+    x[3, 2, 1] = float("nan")
+
+    def plain(x: Any) -> Any:
+        y = ruda.permute_dims(x, (0, 2, 1)) * 2
+        return y.min(axis=-1), y.max(axis=-1), y + y.sum(axis=-1, keepdims=True)
+
+    close(plain, x, kernels=1, length=8)
+
+
+def test_rows_that_are_read_again(device: str) -> None:
+    close(softmax, normal(128, 20000), kernels=1, length=20000)
+
+
+def test_gradients_of_shares_by_hand(device: str) -> None:
+    def plain(x: Any, g: Any) -> Any:
+        given = x.detach().requires_grad_()
+        e = ruda.exp(given)
+        (e / e.sum(axis=-1, keepdims=True) * g).sum().backward()
+        return given.grad
+
+    names = close(plain, normal(140, 24), normal(140, 24, seed=1), kernels=3, length=24)
+    assert any(name.startswith("folded") for name in names)
+
+
+def test_a_large_sum_is_left_to_many_blocks(device: str) -> None:
+    names = close(lambda x: (x * 2).sum(), normal(300, 300), kernels=3, length=90000)
+    assert not any(name.startswith("folded") for name in names)
