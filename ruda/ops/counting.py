@@ -16,7 +16,7 @@ from ruda.ops.reduce import sum
 from ruda.ops.rowwise import wide
 from ruda.ops.rules import Specs
 from ruda.ops.select import where
-from ruda.ops.table import FALLBACK, fused
+from ruda.ops.table import fused
 from ruda.tensor.tensor import RudaTensor
 
 
@@ -57,7 +57,6 @@ def _reference(loss: Any, target: Any, ignore: int) -> Any:
     numpy=_reference,
     vjp=(lambda g, loss_spec, count: _spread(g[0], loss_spec, count), None),
     cast="high",
-    cuda=FALLBACK("a sum, a count and a quotient"),
 )
 def _mean_where_counted(loss: RudaTensor, target: RudaTensor, ignore_index: int) -> Any:
     """``sum(loss)`` over the number of targets that are not ``ignore_index``, and that number.

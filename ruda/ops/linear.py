@@ -19,7 +19,7 @@ from ruda.ops.complexes import conj
 from ruda.ops.matmul import matmul
 from ruda.ops.movement import matrix_transpose, reshape
 from ruda.ops.reduce import sum
-from ruda.ops.table import FALLBACK, fused
+from ruda.ops.table import fused
 from ruda.tensor.tensor import RudaTensor
 
 
@@ -84,7 +84,6 @@ def _weight_reference(g: Any, x: Any) -> Any:
     numpy=_weight_reference,
     accepts=INEXACT,
     bound="compute",
-    cuda=FALLBACK("a product by the library and a sum"),
 )
 def _weight_backward(g: RudaTensor, x: RudaTensor) -> Any:
     """Gradients of weight and bias of ``linear``: ``g`` transposed times ``x``, and its sum."""

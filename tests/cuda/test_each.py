@@ -206,3 +206,20 @@ def test_memory_that_cannot_be_written(device: str, client: Any) -> None:
     with ruda.no_grad(), pytest.raises(ArgumentError, match="read-only"):
         overwrite_each(OPS["clip"], [shown], ([shown], 0.0, 0.5))
     assert x.tolist() == [1.0] * 4
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64", "float16"])
+def test_the_mean_of_losses_that_count(device: str, client: Any, kind: str) -> None:
+    rng = np.random.default_rng(0)
+    losses, targets = rng.random((50, 70)), rng.integers(0, 5, (50, 70))
+    losses[targets == 3] = 0.0
+    for dtype, ignore in (("int32", 3), ("uint8", 3), ("int64", -100), ("uint8", -100)):
+        x = ruda.asarray(losses, dtype=kind, device=device)
+        y = ruda.asarray(targets, dtype=dtype, device=device)
+        client.driver.launches.clear()
+        mean, count = OPS["mean_where_counted"].call(x, y, ignore)
+        assert (len(client.driver.launches) == 1) == (kind != "float16")
+        many = int((targets != ignore).sum())
+        assert count.item() == many
+        want = x.to("cpu").numpy().astype("float64").sum() / many
+        assert_close(mean.to("cpu"), np.asarray(want), length=3500)

@@ -1,0 +1,20 @@
+// The mean of losses [n] over those whose target [n] is not ignored, and how many these are: one
+// block of 1024 threads, both sums in double. whole: no target can be the ignored one.
+#include "ruda/rows.cuh"
+
+extern "C" __global__ void __launch_bounds__(1024)
+NAME(X* __restrict__ mean, X* __restrict__ count, const X* __restrict__ loss,
+     const I* __restrict__ target, i64 n, i64 ignored, u32 whole) {
+    __shared__ double scratch[2 * 64];
+    int turn = 0;
+    double sums[2] = {0.0, 0.0};
+    for (i64 i = threadIdx.x; i < n; i += 1024) {
+        sums[0] += double(loss[i]);
+        sums[1] += whole || i64(target[i]) != ignored ? 1.0 : 0.0;
+    }
+    fold_group<1024, 64, Sum>(sums, scratch, turn);
+    if (threadIdx.x == 0) {
+        *mean = X(sums[0] / sums[1]);
+        *count = X(sums[1]);
+    }
+}
