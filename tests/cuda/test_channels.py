@@ -171,3 +171,39 @@ def test_no_register_is_spilt(arch: str) -> None:
     for name, text in sources():
         _, log = compiler.compile_cubin(text, name, arch)
         assert not any(spills(log).values()), name
+
+
+@pytest.mark.parametrize(("layout", "dtype"), [("nhwc", "bfloat16"), ("nchw", "float32")])
+def test_a_compiled_block(device: str, layout: str, dtype: str) -> None:
+    """A residual block: what surrounds the norms is done by their kernels, as one by one."""
+    shape = (6, 5, 5, 16) if layout == "nhwc" else (6, 16, 5, 5)
+    given = [of("float32", *shape, seed=i) for i in range(3)]
+
+    def made(where: str) -> tuple[Any, list[Any]]:
+        a, b, c = (ruda.nn.BatchNorm2d(16, layout=layout).to(where) for _ in range(3))
+        x, y, g = (ruda.asarray(v, device=where).astype(dtype) for v in given)
+        leaves = [x.requires_grad_(), y.requires_grad_(), *b.parameters(), *c.parameters()]
+
+        def step() -> Any:
+            for leaf in leaves:
+                leaf.grad = None
+            h = F.relu(a(x * 0.5)) * 2.0
+            z = F.relu(b(h) + c(y * 3.0))
+            out = F.relu(b(z * 0.5) + z)
+            (out * g).astype("float32").sum().backward()
+            return out
+
+        return step, leaves
+
+    found = []
+    for compiled in (True, False):
+        step, leaves = made(device)
+        run = ruda.compile(step) if compiled else step
+        out = [run() for _ in range(3)][-1]
+        if compiled:
+            text = run.explain()
+            for name in ("norm+relu(", "norm+add+relu", "+standard_norm_backward("):
+                assert name in text
+        found.append([t.to("cpu").numpy() for t in (out, *(leaf.grad for leaf in leaves))])
+    for got, want in zip(*found, strict=True):
+        np.testing.assert_array_equal(got, want)

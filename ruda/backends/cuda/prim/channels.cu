@@ -12,12 +12,27 @@
 // 3 partial [2, parts, channels]: sums of dy and of dy * (x - mean), last chunk first.
 // 5 dx = rstd * weight * (dy - db / n - (x - mean) * rstd * dw / n).
 //
+// Steps around a pass are text: OPERANDS are their parameters, AHEAD reads their packs of a chunk,
+// STORE writes results of one pack (OP 2), BESIDE makes the packs of dy (OP 3 and 5).
+//
 // What one pass reads last the next one reads first, while it is in the L2 cache. Parts are joined
 // by channels_join.cu in a fixed order. Up to 2^31 rows or packs a channel.
 #include "ruda/rows.cuh"
 
 typedef REAL T;
 typedef Pack<STORED, VEC> Packed;
+#ifndef OPERANDS
+#define OPERANDS
+#endif
+#ifndef AHEAD
+#define AHEAD
+#endif
+#ifndef STORE
+#define STORE put(out + w.at, v);
+#endif
+#ifndef BESIDE
+#define BESIDE read_chunk(beside, dy, w, i, g);
+#endif
 const int OWN = LAST ? VEC : 1;
 #define OF(k) (LAST ? (k) : 0)
 
@@ -50,8 +65,9 @@ __device__ __forceinline__ Walk walk_from(u32 i, i64 channel, const Geometry& g)
 #endif
 }
 // The packs of one chunk from i on, at.down apart; those beyond the end stay as they are.
+template <class E>
 __device__ __forceinline__ void read_chunk(
-    Packed (&raw)[STEPS], const STORED* x, Walk w, u32 i, const Geometry& g
+    Pack<E, VEC> (&raw)[STEPS], const E* x, Walk w, u32 i, const Geometry& g
 ) {
 #pragma unroll
     for (int s = 0; s < STEPS; ++s) {
@@ -117,9 +133,9 @@ __device__ __forceinline__ void take(
 #endif
 
 #if OP == 0 || OP == 3
-extern "C" __global__ void __launch_bounds__(256, 4)
+extern "C" __global__ void __launch_bounds__(256, BLOCKS)
 NAME(T* __restrict__ partial, const STORED* __restrict__ x, const STORED* __restrict__ dy,
-     const T* __restrict__ mean_data, const Geometry g) {
+     const T* __restrict__ mean_data OPERANDS, const Geometry g) {
     __shared__ T first[256 * OWN], second[256 * OWN];
     const u32 t = threadIdx.x, tx = t & (g.across - 1), ty = t / g.across;
     const i64 channel = ((i64)blockIdx.x * g.across + tx) * OWN;
@@ -141,7 +157,8 @@ NAME(T* __restrict__ partial, const STORED* __restrict__ x, const STORED* __rest
         take(s, read, valid_in(i, g));
 #else
         Packed beside[STEPS];
-        read_chunk(beside, dy, w, i, g);
+        AHEAD
+        BESIDE
         take(a, b, beside, read, valid_in(i, g), mean);
 #endif
     }
@@ -188,11 +205,11 @@ NAME(T* __restrict__ partial, const STORED* __restrict__ x, const STORED* __rest
     for (int k = 0; k < OWN; ++k) out[k] = one[k], out[gridDim.y * g.channels + k] = two[k];
 }
 #else
-extern "C" __global__ void __launch_bounds__(256, OP == 5 ? 3 : 4)
+extern "C" __global__ void __launch_bounds__(256, BLOCKS)
 NAME(STORED* __restrict__ out, const STORED* __restrict__ x, const STORED* __restrict__ dy,
      const T* __restrict__ mean_data, const T* __restrict__ var_data,
      const WEIGHT* __restrict__ weight, const BIAS* __restrict__ bias,
-     const T* __restrict__ dw, const T* __restrict__ db, const Geometry g) {
+     const T* __restrict__ dw, const T* __restrict__ db OPERANDS, const Geometry g) {
     const u32 t = threadIdx.x, tx = t & (g.across - 1), ty = t / g.across;
     const i64 channel = ((i64)blockIdx.x * g.across + tx) * OWN;
     if (channel >= g.channels) return;
@@ -217,9 +234,10 @@ NAME(STORED* __restrict__ out, const STORED* __restrict__ x, const STORED* __res
         Walk w = walk_from(i, channel, g);
         Packed read[STEPS];
         read_chunk(read, x, w, i, g);
+        AHEAD
 #if OP == 5
         Packed beside[STEPS];
-        read_chunk(beside, dy, w, i, g);
+        BESIDE
 #endif
 #pragma unroll
         for (int j = 0; j < STEPS; ++j) {
@@ -234,7 +252,7 @@ NAME(STORED* __restrict__ out, const STORED* __restrict__ x, const STORED* __res
                 v[k] = scale[OF(k)] * (to<T>(beside[j].at[k]) - shift[OF(k)] - centred * slope[OF(k)]);
 #endif
             }
-            put(out + w.at, v);
+            STORE
             w.step(g);
         }
     }

@@ -6,9 +6,10 @@ backward; the parts of a channel are joined in a fixed order in between.
 
 from __future__ import annotations
 
+import functools
 import math
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,10 +26,12 @@ from ruda.core.spec import Spec, is_absent, spec_of
 LEAST = 1 << 17
 # Packs on their way in a thread, where one or two operands are read.
 STEPS = {0: 4, 2: 4, 3: 2, 5: 2}
-# Blocks of a pass: all at once while there is something to join, else enough to even out.
-FOLDING, MAPPING = 4, 16
+# Blocks of a multiprocessor where nothing is joined: enough to even out.
+MAPPING = 16
 _THREADS = 256
 _LARGEST = 2**31 - 1
+# Where the functions of steps stand in the text: behind the types.
+_PLACE = "struct Geometry {"
 _JOIN = str(Path(__file__).with_name("channels_join.py"))
 
 
@@ -80,41 +83,71 @@ def sums_of_channels(plan: Any, at: Channels) -> bool:
     return kept and mean.dtype is var.dtype is plan.out[1].dtype
 
 
+class Around(NamedTuple):
+    """Elementwise steps around a pass: their text, and how many addresses they take."""
+
+    name: str
+    count: int
+    functions: str
+    settings: tuple[tuple[str, str], ...]
+
+
 class Pass:
     """One of the kernels over all elements, for packs of ``vec``."""
 
     def __init__(
-        self, client: Any, op: int, at: Channels, types: tuple[DType, ...], eps: float, vec: int
+        self,
+        client: Any,
+        op: int,
+        at: Channels,
+        types: tuple[DType, ...],
+        eps: float,
+        vec: int,
+        around: Around | None = None,
     ) -> None:
         last, steps = at.inner == 1, STEPS[op]
-        own = vec if last else 1
-        packs = -(-at.count // own)
+        packs = -(-at.count // (vec if last else 1))
         across = min(32, 1 << (packs - 1).bit_length()) if last else 1
         down = _THREADS // across
         total = at.outer * (at.inner // (1 if last else vec))
         self.chunks, self.chunk = -(-total // (steps * down)), steps * down
         tiles = -(-packs // across)
-        most = client.driver.multiprocessors * (FOLDING if op in (0, 3) else MAPPING)
-        self.parts = max(1, min(self.chunks, -(-most // tiles), 65535))
-        if op in (0, 3) and last:
-            # One more block than there is room for would wait for all of them.
-            self.parts = max(1, min(self.chunks, most // tiles, 65535))
+        self.parts = self._parts(client.driver.multiprocessors, op, tiles, around is not None)
         self.missing = self.chunks * self.chunk - total
         self.each = 1 if last else vec
         run = max(1, at.inner // vec)
         whole, rest = divmod(down, run)
         jump = down * at.count if last else whole * at.count * at.inner + rest * vec
-        numbers = (at.count, at.inner, jump, at.count * at.inner - run * vec)
-        packed = struct.pack(
-            "<4q6I2d", *numbers, total, self.chunks, across, down, run, rest, eps, at.each
-        )
-        name, text = source(op, types, vec, last, steps)
-        widths = (1,) * (4 if op in (0, 3) else 9)
+        longs = (at.count, at.inner, jump, at.count * at.inner - run * vec)
+        words = (total, self.chunks, across, down, run, rest)
+        packed = struct.pack("<4q6I2d", *longs, *words, eps, at.each)
+        name, text = source(op, types, vec, last, steps, around)
+        count = (4 if op in (0, 3) else 9) + (0 if around is None else around.count)
         grid = (tiles, self.parts)
-        self.launch = Launcher(client, text, name, grid, _THREADS, widths, [packed])
+        self.launch = Launcher(client, text, name, grid, _THREADS, (1,) * count, [packed])
+
+    def _parts(self, multiprocessors: int, op: int, tiles: int, around: bool) -> int:
+        if op in (2, 5):
+            most = -(-multiprocessors * MAPPING // tiles)
+        else:
+            # One more block than there is room for would wait for all of them.
+            most = multiprocessors * _blocks(op, around) // tiles
+        return max(1, min(self.chunks, most, 65535))
 
 
-def source(op: int, types: tuple[DType, ...], vec: int, last: bool, steps: int) -> tuple[str, str]:
+def _blocks(op: int, around: bool) -> int:
+    """Blocks of a multiprocessor that have registers for what they keep."""
+    return 3 if around or op == 5 else 4
+
+
+def source(
+    op: int,
+    types: tuple[DType, ...],
+    vec: int,
+    last: bool,
+    steps: int,
+    around: Around | None = None,
+) -> tuple[str, str]:
     """Name and text of a kernel over elements of ``types[0]``, parameters of the others."""
     x, *params = types
     what = ("moments", "", "standardise", "sums", "", "standardise_backward")[op]
@@ -122,8 +155,14 @@ def source(op: int, types: tuple[DType, ...], vec: int, last: bool, steps: int) 
     name = f"channels_{what}_{codes}_{'last' if last else 'first'}{vec}"
     given = zip(("WEIGHT", "BIAS"), (*params, x, x), strict=False)
     kinds = {key: stored(dtype) for key, dtype in given}
-    fixed = {"NAME": name, "OP": op, "LAST": int(last), "VEC": vec, "STEPS": steps}
-    return name, instance(__file__, **fixed, STORED=stored(x), REAL=computed(x), **kinds)
+    fixed = {"OP": op, "LAST": int(last), "VEC": vec, "STEPS": steps}
+    fixed["BLOCKS"] = _blocks(op, around is not None)
+    kinds |= {"STORED": stored(x), "REAL": computed(x)}
+    if around is None:
+        return name, instance(__file__, NAME=name, **fixed, **kinds)
+    name = f"{name}_{around.name}"
+    text = instance(__file__, NAME=name, **fixed, **kinds, **dict(around.settings))
+    return name, text.replace(_PLACE, around.functions + _PLACE, 1)
 
 
 def joining(moments: bool, x: DType) -> tuple[str, str]:
@@ -136,10 +175,18 @@ class Joined:
     """A pass to parts, and what joins them."""
 
     def __init__(
-        self, client: Any, op: int, at: Channels, x: DType, wide: DType, eps: float, vec: int
+        self,
+        client: Any,
+        op: int,
+        at: Channels,
+        types: tuple[DType, DType],
+        eps: float,
+        vec: int,
+        around: Around | None = None,
     ) -> None:
+        x, wide = types
         self.client = client
-        self.first = first = Pass(client, op, at, (x,), eps, vec)
+        self.first = first = Pass(client, op, at, (x,), eps, vec, around)
         turns, rest = divmod(first.chunks, first.parts)
         each = first.each
         numbers = (first.parts, at.count, first.chunk * each, turns, rest, first.missing * each)
@@ -149,79 +196,119 @@ class Joined:
         self.join = Launcher(client, text, name, grid, (32, 32), (1,) * 4, [packed])
         self.between = spec_of(client, (2, first.parts, at.count), wide)
 
-    def __call__(self, out: tuple[int, int], x: int, dy: int, mean: int, var: int) -> None:
+    def __call__(
+        self, out: tuple[int, int], x: int, dy: int, mean: int, var: int, *around: int
+    ) -> None:
         """Queue both, for addresses."""
         partial = allocate(self.client.pool, self.between)
-        self.first.launch(partial.address, x, dy, mean)
+        self.first.launch(partial.address, x, dy, mean, *around)
         self.join(*out, partial.address, var)
 
 
-def _vector(at: Channels, x: DType) -> int:
+def vector(at: Channels, x: DType) -> int:
     """Elements of a pack, 16 bytes if runs of a channel or rows of channels divide into such."""
-    vec, run = 16 // x.itemsize, at.count if at.inner == 1 else at.inner
-    return math.gcd(vec, run)
+    return math.gcd(16 // x.itemsize, at.count if at.inner == 1 else at.inner)
 
 
-def _pick(vec: int, *addresses: int) -> int:
+def pick(vec: int, *addresses: int) -> int:
+    """``vec`` where all addresses allow packs, else 1."""
     joint = 0
     for address in addresses:
         joint |= address
     return vec if joint & 15 == 0 else 1
 
 
+class Forward:
+    """``standard_norm`` of channels, with steps that go on from its result."""
+
+    def __init__(self, client: Any, plan: Any, at: Channels, around: Around | None = None) -> None:
+        x, weight, bias = plan.specs
+        self.client, self.at, self.around, self.eps = client, at, around, plan.attrs[1]
+        self.x, self.wide, self.vec = x.dtype, plan.out[1].dtype, vector(at, x.dtype)
+        self.params = tuple(x.dtype if is_absent(p) else p.dtype for p in (weight, bias))
+        self.settle = dense_copy(client, x)
+        self.kernels = functools.cache(self._kernels)
+        self.kernels(self.vec)
+
+    def _kernels(self, vec: int) -> tuple[Joined, Launcher]:
+        client, at, eps = self.client, self.at, self.eps
+        moments = Joined(client, 0, at, (self.x, self.wide), eps, vec)
+        types = (self.x, *self.params)
+        return moments, Pass(client, 2, at, types, eps, vec, self.around).launch
+
+    def run(self, y: int, mean: int, var: int, given: Sequence[Any], *around: int) -> None:
+        """Queue it, for addresses of results and of what steps take, and handles of operands."""
+        x, weight, bias = given
+        x = self.settle(x)
+        moments, last = self.kernels(pick(self.vec, x.address, y, *around))
+        moments((mean, var), x.address, 0, 0, 0)
+        params = (0 if h is None else h.address for h in (weight, bias))
+        last(y, x.address, 0, mean, var, *params, 0, 0, *around)
+
+
+class Backward:
+    """``standard_norm_backward`` of channels, with steps that make dy in either pass."""
+
+    def __init__(
+        self,
+        client: Any,
+        plan: Any,
+        at: Channels,
+        around: tuple[Around | None, Around | None] = (None, None),
+    ) -> None:
+        dy, x, weight, mean, var = plan.specs
+        self.client, self.at, self.around, self.eps = client, at, around, plan.attrs[1]
+        self.x, self.wide, self.vec = x.dtype, plan.out[1].dtype, vector(at, x.dtype)
+        self.kind = x.dtype if is_absent(weight) else weight.dtype
+        self.settle = [dense_copy(client, s) for s in (dy, x, mean, var)]
+        self.kernels = functools.cache(self._kernels)
+        self.kernels(self.vec)
+
+    def _kernels(self, vec: int) -> tuple[Joined, Launcher]:
+        client, at, eps, (one, two) = self.client, self.at, self.eps, self.around
+        sums = Joined(client, 3, at, (self.x, self.wide), eps, vec, one)
+        return sums, Pass(client, 5, at, (self.x, self.kind), eps, vec, two).launch
+
+    def run(
+        self,
+        out: Sequence[int],
+        dy: int,
+        given: Sequence[Any],
+        one: Sequence[int] = (),
+        two: Sequence[int] = (),
+    ) -> None:
+        """Queue it, for addresses of results, dy and what steps take, and handles of the rest."""
+        x, weight, mean, var = given
+        x, mean, var = (f(h) for f, h in zip(self.settle[1:], (x, mean, var), strict=True))
+        dx, dw, db = out
+        sums, last = self.kernels(pick(self.vec, dy, x.address, dx, *one, *two))
+        sums((dw, db), x.address, dy, mean.address, var.address, *one)
+        w = 0 if weight is None else weight.address
+        last(dx, x.address, dy, mean.address, var.address, w, 0, dw, db, *two)
+
+
 def forward(client: Any, plan: Any, at: Channels) -> Callable[..., Any]:
     """``standard_norm`` of channels."""
-    (x, weight, bias), (_, eps) = plan.specs, plan.attrs
-    settle, vec = dense_copy(client, x), _vector(at, x.dtype)
-    params = tuple(x.dtype if is_absent(p) else p.dtype for p in (weight, bias))
-    wide, made = plan.out[1].dtype, {}
+    kernel = Forward(client, plan, at)
 
-    def kernels(vec: int) -> tuple[Any, Any]:
-        moments = Joined(client, 0, at, x.dtype, wide, eps, vec)
-        return moments, Pass(client, 2, at, (x.dtype, *params), eps, vec).launch
-
-    made[vec] = kernels(vec)
-
-    def run(hx: Any, hw: Any, hb: Any) -> Any:
-        hx = settle(hx)
+    def run(*handles: Any) -> Any:
         y, mean, var = (allocate(client.pool, spec) for spec in plan.out)
-        size = _pick(vec, hx.address, y.address)
-        if size not in made:
-            made[size] = kernels(size)
-        moments, last = made[size]
-        moments((mean.address, var.address), hx.address, 0, 0, 0)
-        params = (0 if h is None else h.address for h in (hw, hb))
-        last(y.address, hx.address, 0, mean.address, var.address, *params, 0, 0)
+        kernel.run(y.address, mean.address, var.address, handles)
         return y, mean, var
 
+    run.channels = at  # type: ignore[attr-defined]
     return run
 
 
 def backward(client: Any, plan: Any, at: Channels) -> Callable[..., Any]:
     """``standard_norm_backward`` of channels."""
-    (dy, x, weight, mean, var), (_, eps, _) = plan.specs, plan.attrs
-    dense = [dense_copy(client, s) for s in (dy, x, mean, var)]
-    vec, wide, made = _vector(at, x.dtype), plan.out[1].dtype, {}
-    kind = x.dtype if is_absent(weight) else weight.dtype
+    kernel = Backward(client, plan, at)
 
-    def kernels(vec: int) -> tuple[Any, Any]:
-        sums = Joined(client, 3, at, x.dtype, wide, eps, vec)
-        return sums, Pass(client, 5, at, (x.dtype, kind), eps, vec).launch
+    def run(dy: Any, *rest: Any) -> Any:
+        outs = tuple([allocate(client.pool, spec) for spec in plan.out])
+        dy = kernel.settle[0](dy)
+        kernel.run([h.address for h in outs], dy.address, rest)
+        return outs
 
-    made[vec] = kernels(vec)
-
-    def run(hg: Any, hx: Any, hw: Any, hm: Any, hv: Any) -> Any:
-        given = (settle(h) for settle, h in zip(dense, (hg, hx, hm, hv), strict=True))
-        hg, hx, hm, hv = given
-        dx, dw, db = (allocate(client.pool, spec) for spec in plan.out)
-        size = _pick(vec, hg.address, hx.address, dx.address)
-        if size not in made:
-            made[size] = kernels(size)
-        sums, last = made[size]
-        sums((dw.address, db.address), hx.address, hg.address, hm.address, hv.address)
-        w = 0 if hw is None else hw.address
-        places = (hx.address, hg.address, hm.address, hv.address, w, 0, dw.address, db.address)
-        last(dx.address, *places)
-        return dx, dw, db
-
+    run.channels = at  # type: ignore[attr-defined]
     return run

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from ruda.backends.cuda.codegen_rows import Pass, Program
 from ruda.backends.cuda.codegen_steps import Step, argument, functions
 from ruda.backends.cuda.launch import raw_bits
+from ruda.backends.cuda.prim import channel_region
 from ruda.backends.cuda.prim.region import fuses, step_of
 from ruda.backends.cuda.prim.rows import Parts, Side, launches, rows_of
 from ruda.backends.cuda.types import computed, stored
@@ -37,8 +38,10 @@ class Facts(NamedTuple):
     writes: tuple[int, ...]
 
 
-def facts(plan: Any) -> Facts | None:
+def facts(plan: Any) -> Any:
     """What can be joined to ``plan``; None for what is no row kernel."""
+    if channel_region.is_core(plan):
+        return channel_region.facts(plan)
     parts = getattr(plan.run, "parts", None)
     if parts is None or not parts.work.rows:
         return None
@@ -53,6 +56,8 @@ def facts(plan: Any) -> Facts | None:
 
 def takes(plan: Any, step: Any) -> bool:
     """Whether the kernel of ``plan`` can do ``step``: its arithmetic holds all values exactly."""
+    if channel_region.is_core(plan):
+        return channel_region.takes(plan, step)
     if not fuses(step):
         return False
     compute = plan.run.parts.work.compute
@@ -236,13 +241,19 @@ def _is_core(plan: Any) -> bool:
     return getattr(plan.run, "parts", None) is not None
 
 
+def _over_channels(region: Any) -> bool:
+    return any(channel_region.is_core(step.plan) for step in region.steps)
+
+
 def has_rows(region: Any) -> bool:
     """Whether a region is one of rows."""
-    return any(_is_core(step.plan) for step in region.steps)
+    return _over_channels(region) or any(_is_core(step.plan) for step in region.steps)
 
 
 def bind(client: Any, region: Any) -> Callable[..., tuple[Any, ...]]:
     """The function from the handles of a region's inputs to those of its results."""
+    if _over_channels(region):
+        return channel_region.bind(client, region)
     whole = _Whole(region)
     parts = whole.parts_of_all()
     rows = whole.kept_rows()
