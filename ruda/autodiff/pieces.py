@@ -10,14 +10,17 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from ruda.core.shapes import Shape
+from ruda.core.shapes import Shape, is_contiguous
 from ruda.core.spec import Spec
 from ruda.ops.arith import add
 from ruda.ops.join import concat, stack
 from ruda.tensor.dispatch import OPS
 from ruda.tensor.node import Node
 
-SLICE, _UNSLICE = OPS["slice"], OPS["unslice"]
+SLICE, _UNSLICE, _permute = OPS["slice"], OPS["unslice"], OPS["permute"].call
+
+# From so many bytes a copy takes longer than the views that spare it.
+_LARGE = 4 << 20
 
 
 class Pieces:
@@ -49,7 +52,17 @@ class Pieces:
         dropped = {pattern[2] for _, pattern, _ in parts}
         if len(dropped) != 1:
             return None
-        return (stack if dropped.pop() else concat)([g for *_, g in parts], axis=axis)
+        join = stack if dropped.pop() else concat
+        large = self.spec.nbytes >= _LARGE
+        order = _order(self.spec.shape, self.spec.strides) if large else None
+        if order is None:
+            return join([g for *_, g in parts], axis=axis)
+        # Laid as the tensor lies: what it was made from can be shown from that without a copy.
+        turned = order
+        if join is stack:
+            turned = tuple([a - (a > axis) for a in order if a != axis])
+        joined = join([_permute(g, turned) for *_, g in parts], axis=order.index(axis))
+        return _permute(joined, tuple([order.index(a) for a in range(len(order))]))
 
     def _padded(self, part: tuple[Shape, tuple[Any, ...], Any]) -> Any:
         starts, pattern, g = part
@@ -77,6 +90,16 @@ def sliced(node: Node, g: Any, before: Any) -> Pieces | None:
         return None
     before.parts.append((starts, pattern, g))
     return before
+
+
+@functools.lru_cache(maxsize=4096)
+def _order(shape: Shape, strides: Shape) -> Shape | None:
+    """The order of the axes in which a tensor is row-major, if that is another than their own."""
+    order = tuple(sorted(range(len(shape)), key=lambda a: -strides[a]))
+    sizes, steps = ([v[a] for a in order] for v in (shape, strides))
+    if order == tuple(range(len(shape))) or not is_contiguous(tuple(sizes), tuple(steps)):
+        return None
+    return order
 
 
 @functools.lru_cache(maxsize=4096)

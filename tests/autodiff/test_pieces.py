@@ -52,6 +52,29 @@ def test_unstacked(axis: int, padded: list[object]) -> None:
     assert not padded
 
 
+@pytest.mark.parametrize("turn", [(2, 0, 1), (1, 0, 2), (0, 1, 2)])
+def test_parts_of_a_large_turned_tensor_lie_as_it_does(
+    turn: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pieces, "_LARGE", 0)
+    for axis in range(3):
+        for parts in (
+            ruda.unstack,
+            lambda y, axis: ruda.split(y, [1, y.shape[axis] - 1], axis=axis),
+        ):
+            x, seen = ruda.asarray(VALUES).requires_grad_(), []
+            y = x.permute_dims(turn)
+            y.register_hook(lambda g, seen=seen: seen.append(g.strides))
+            weighted(parts(y, axis=axis)).backward()
+            assert seen == [y.strides]
+            shape = [1, 1, 1]
+            shape[turn[axis]] = SHAPE[turn[axis]]
+            scale = np.arange(1.0, shape[turn[axis]] + 1)
+            if parts is not ruda.unstack:
+                scale = np.minimum(scale, 2)
+            np.testing.assert_array_equal(x.grad.numpy(), 2 * VALUES * scale.reshape(shape))
+
+
 def test_parts_in_any_order_beside_another_use(padded: list[object]) -> None:
     def loss(x: ruda.Tensor) -> ruda.Tensor:
         before = ruda.sum(x * x * x)
