@@ -137,7 +137,9 @@ class Pass:
 
 def _blocks(op: int, around: bool) -> int:
     """Blocks of a multiprocessor that have registers for what they keep."""
-    return 3 if around or op == 5 else 4
+    if around:
+        return 2 if op in (3, 5) else 3
+    return 3 if op == 5 else 4
 
 
 def source(
