@@ -5,6 +5,8 @@ the values folded over the row between passes. The kernel reads the row once and
 registers ("held"), or, where it is too long, reads it again in each pass ("stream"). Programs that
 also add up over rows, for gradients of parameters, keep those sums in registers while blocks walk
 over many rows, and write one partial row a block ("held"), or have a pass of their own ("columns").
+The next rows are then on their way into a ring in shared memory, or the next one into registers:
+each thread fetches what it will use itself, so no barrier is needed for them.
 
 A kernel is made per class (program, dtypes, forms, ranks, width of the group), never per shape.
 """
@@ -105,6 +107,7 @@ class Rows:
     vec: int
     outer: int = 1
     inner: int = 1
+    ring: int = 0
 
     @property
     def threads(self) -> int:
@@ -123,6 +126,7 @@ class Rows:
         codes = "_".join(code_of(i.dtype) + forms[i.form] for i in self.inputs)
         outs = "_".join(code_of(o.dtype) for o in self.outs)
         size = f"{self.mode}{self.lanes}x{self.per}x{self.vec}_r{self.outer}{self.inner}"
+        size += f"_ring{self.ring}" if self.ring else ""
         return f"{self.program.name}_{codes}_to_{outs or code_of(self.row_dtype)}_{size}"
 
     @property
@@ -133,6 +137,12 @@ class Rows:
     def of(self, role: str) -> list[Input]:
         """The operands of a role."""
         return [i for i in self.inputs if i.role == role]
+
+    @property
+    def shared(self) -> int:
+        """Bytes of the ring."""
+        nbytes = sum(i.dtype.itemsize for i in self.of("rows")) * self.vec
+        return self.ring * self.per * self.threads * nbytes
 
 
 _KERNEL = """#include "ruda/rows.cuh"
@@ -237,9 +247,67 @@ def _load(kernel: Rows, row: str, suffix: str) -> str:
         start = f"place<{kernel.outer}>({row}, at.osize, at.{i.name}_outer)"
         value = f"to<{i.value}>({i.name}_data[{start}])"
         lines.append(f"        if ({row} < at.rows) {i.name}{suffix} = {value};")
-    if kernel.mode == "held":
+    if kernel.mode == "held" and not kernel.ring:
         lines += _load_packs(kernel, row, suffix, "")
     return "\n".join(lines)
+
+
+def _slot(kernel: Rows, name: str, stage: str) -> str:
+    """Where a thread keeps pack ``p`` of an operand in a stage of the ring."""
+    start = 0
+    for i in kernel.of("rows"):
+        size = i.dtype.itemsize * kernel.vec
+        if i.name == name:
+            break
+        start += kernel.ring * kernel.per * kernel.threads * size
+    return f"ring + {start} + (({stage} * PER + p) * {kernel.threads} + threadIdx.x) * {size}"
+
+
+def _send(kernel: Rows, row: str, stage: str) -> list[str]:
+    """The packs of a row on their way into a stage of the ring; an empty group past the last."""
+    rows = kernel.of("rows")
+    starts = "".join(f" const i64 {s};" for s in _starts(kernel, [i.name for i in rows], row))
+    lines = [
+        f"        if ({row} < at.rows) {{{starts}",
+        "#pragma unroll",
+        "            for (int p = 0; p < PER; ++p) {",
+        "                const int i = (p * LANES + lane) * VEC;",
+        "                if (i < n) {",
+    ]
+    for i in rows:
+        place = f"{i.name}_data + {i.name}_at + {_inner(kernel, i.name, i.form)}"
+        size = i.dtype.itemsize * kernel.vec
+        slot = _slot(kernel, i.name, stage)
+        lines.append(f"                    copy_async<{size}>({slot}, {place});")
+    return [*lines, "                }", "            }", "        }", "        fetches_end();"]
+
+
+def _begun(kernel: Rows) -> list[str]:
+    """The first rows of the ring, and the values of the first row."""
+    lines = ["    DYNAMIC_SHARED(char, ring);", "    int stage = 0;"]
+    lines += [
+        "    {",
+        "    const i64 begin = (i64)blockIdx.x * GROUPS + group;",
+        _load(kernel, "begin", "_next"),
+        f"    for (int s = 0; s < {kernel.ring - 1}; ++s) {{",
+        "        const i64 next = begin + s * ((i64)gridDim.x * GROUPS);",
+    ]
+    return [*lines, *_send(kernel, "next", "s"), "    }", "    }"]
+
+
+def _taken(kernel: Rows) -> list[str]:
+    """The packs of this row out of the ring; a row further ahead takes the place of the last."""
+    far = kernel.ring - 1
+    lines = [f"        fetches_arrive<{kernel.ring - 2}>();"]
+    lines += ["#pragma unroll", "        for (int p = 0; p < PER; ++p) {"]
+    for i in kernel.of("rows"):
+        kind = f"Pack<{stored(i.dtype)}, VEC>"
+        slot = _slot(kernel, i.name, "stage")
+        lines.append(f"            {i.name}_raw[p] = *reinterpret_cast<const {kind}*>({slot});")
+    lines += ["        }", f"        const int free = stage == 0 ? {far} : stage - 1;"]
+    lines.append(f"        const i64 far = row + {far} * step;")
+    lines += _send(kernel, "far", "free")
+    return [*lines, f"        stage = stage == {far} ? 0 : stage + 1;"]
 
 
 def _load_packs(kernel: Rows, row: str, suffix: str, base: str) -> list[str]:
@@ -258,9 +326,21 @@ def _load_packs(kernel: Rows, row: str, suffix: str, base: str) -> list[str]:
     return [*lines, "                }", "            }", "        }"]
 
 
+def _ahead(kernel: Rows) -> list[str]:
+    """This row is what was loaded ahead, and the next one is asked for."""
+    lines = _taken(kernel) if kernel.ring else []
+    if not kernel.ring:
+        lines += ["#pragma unroll", "        for (int p = 0; p < PER; ++p) {"]
+        lines += [f"            {i.name}_raw[p] = {i.name}_next_raw[p];" for i in kernel.of("rows")]
+        lines.append("        }")
+    lines += [f"        {i.name} = {i.name}_next;" for i in kernel.of("row")]
+    return [*lines, "        const i64 later = row + step;", _load(kernel, "later", "_next")]
+
+
 def _declared(kernel: Rows, suffix: str) -> list[str]:
+    keeps = () if suffix and kernel.ring else kernel.of("rows")
     lines = [
-        f"    Pack<{stored(i.dtype)}, VEC> {i.name}{suffix}_raw[PER];" for i in kernel.of("rows")
+        f"    Pack<{stored(i.dtype)}, VEC> {i.name}{suffix}_raw[PER];" for i in keeps
     ]
     return lines + [f"    {i.value} {i.name}{suffix} = {i.value}(0);" for i in kernel.of("row")]
 
@@ -274,8 +354,7 @@ def _rows(kernel: Rows) -> str:
     if ahead:
         lines += _declared(kernel, "_next")
         lines += [f"    T {s}[PER][VEC] = {{}};" for s in program.sums]
-        lines.append("    {\n    const i64 begin = (i64)blockIdx.x * GROUPS + group;")
-        lines += [_load(kernel, "begin", "_next"), "    }"]
+        lines += _begun(kernel) if kernel.ring else _first(kernel)
     lines += [
         "    const i64 step = (i64)gridDim.x * GROUPS;",
         "    for (i64 first = (i64)blockIdx.x * GROUPS; first < at.rows; first += step) {",
@@ -283,12 +362,7 @@ def _rows(kernel: Rows) -> str:
         "        const bool active = row < at.rows;",
     ]
     if ahead:
-        lines += ["#pragma unroll", "        for (int p = 0; p < PER; ++p) {"]
-        lines += [f"            {i.name}_raw[p] = {i.name}_next_raw[p];" for i in kernel.of("rows")]
-        lines += ["        }"]
-        lines += [f"        {i.name} = {i.name}_next;" for i in kernel.of("row")]
-        lines.append("        const i64 later = row + step;")
-        lines.append(_load(kernel, "later", "_next"))
+        lines += _ahead(kernel)
     else:
         lines.append(_load(kernel, "row", ""))
     names = [i.name for i in kernel.inputs if i.role in ("rows", "column")]
@@ -306,6 +380,12 @@ def _rows(kernel: Rows) -> str:
     if ahead:
         lines += _partial_rows(kernel)
     return "\n".join(lines)
+
+
+def _first(kernel: Rows) -> list[str]:
+    """The first row into registers."""
+    start = "    {\n    const i64 begin = (i64)blockIdx.x * GROUPS + group;"
+    return [start, _load(kernel, "begin", "_next"), "    }"]
 
 
 def _sweep(kernel: Rows, each: Pass, gathers: bool) -> list[str]:

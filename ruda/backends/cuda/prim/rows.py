@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ruda.backends.cuda.codegen_rows import Input, Output, Program, Rows, source
@@ -21,6 +22,8 @@ from ruda.core.spec import Spec, is_absent, spec_of
 # Rows that are read again should still be in the L2 cache by then.
 _CACHED = 32 << 20
 _LONGEST = 1 << 30
+# Rows on their way, in shared memory: at most so many, and so many bytes of a multiprocessor.
+_MOST_AHEAD, _RING = 4, 96 << 10
 
 
 class Side(NamedTuple):
@@ -182,6 +185,19 @@ def _streamed(work: Work, program: Program, vec: int) -> _Shape:
     return _Shape("stream", lanes, per)
 
 
+def _ring(kernel: Rows) -> int:
+    """How many rows a kernel that adds up over rows has in its ring; 0 where packs do not suit."""
+    rows = kernel.of("rows")
+    sizes = [i.dtype.itemsize * kernel.vec for i in rows]
+    if not kernel.program.sums or kernel.mode != "held" or any(i.form != "dense" for i in rows):
+        return 0
+    if any(size % 16 and size not in (4, 8) for size in sizes):
+        return 0
+    row = replace(kernel, ring=1).shared * max(1, 512 // kernel.threads)
+    count = min(_MOST_AHEAD, _RING // row)
+    return count if count > 2 else 0
+
+
 class Kernel:
     """The launches of one program over one layout; the one without packs is made when needed."""
 
@@ -216,6 +232,7 @@ class Kernel:
             kernel.threads,
             widths,
             [self.geometry()],
+            kernel.shared,
         )
         return launcher, blocks, kernel
 
@@ -228,7 +245,7 @@ class Kernel:
                 return "each"
             return "dense" if layout.steps[side.name][1][-1] else "same"
 
-        return Rows(
+        made = Rows(
             program,
             tuple(Input(s.name, s.dtype, s.role, form(s), s.raw) for s in work.inputs),
             tuple(Output(s.name, s.dtype) for s in work.outs),
@@ -239,6 +256,7 @@ class Kernel:
             len(layout.outer),
             len(layout.inner),
         )
+        return replace(made, ring=_ring(made))
 
     def _blocks(self, kernel: Rows) -> int:
         work, here = self.work, self.work.client.driver.multiprocessors
