@@ -62,7 +62,8 @@ class Driver:
     def kernel(self, source: str, name: str, shared: int = 0) -> int:
         """The kernel ``name`` of ``source``, compiled and loaded once.
 
-        ``shared`` is its dynamic shared memory in bytes; beyond 48 KiB the driver wants to be told.
+        ``shared`` is its dynamic shared memory in bytes. Where that and what the kernel declares
+        are beyond 48 KiB the driver wants to be told: it is, as soon as that may be.
         """
         found = self._modules.get((name, source))
         if found is None:
@@ -71,7 +72,7 @@ class Driver:
             found = self._modules[name, source] = (module, driver.moduleGetFunction(module, name))
         function = int(found[1])
         # A launch of an older plan may want more than the newest one.
-        if shared > self._most_shared.get(function, 48 << 10):
+        if shared > self._most_shared.get(function, 8 << 10):
             driver.funcSetAttribute(function, _MOST_SHARED, shared)
             self._most_shared[function] = shared
         return function
