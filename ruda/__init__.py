@@ -290,6 +290,8 @@ _LAZY_NAMES: dict[str, str] = {
     "hessian": "ruda.autodiff.api",
     "gradients": "ruda.autodiff.api",
     "checkpoint": "ruda.autodiff.checkpoint",
+    "bucket": "ruda.fusion.bucket",
+    "bucket_size": "ruda.fusion.bucket",
     "compile": "ruda.fusion.api",
     "custom_op": "ruda.autodiff.custom",
     "explain": "ruda.ops.explain",

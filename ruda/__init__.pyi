@@ -54,6 +54,8 @@ from ruda import optim
 from ruda import random
 from ruda import store
 from ruda import testing
+from ruda.fusion.bucket import bucket
+from ruda.fusion.bucket import bucket_size
 from ruda.autodiff.checkpoint import checkpoint
 from ruda.fusion.api import compile
 from ruda.autodiff.custom import custom_op
@@ -134,6 +136,8 @@ __all__ = [
     "bool",
     "broadcast_arrays",
     "broadcast_to",
+    "bucket",
+    "bucket_size",
     "can_cast",
     "ceil",
     "celu",

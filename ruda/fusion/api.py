@@ -5,14 +5,18 @@ from __future__ import annotations
 import functools
 import inspect
 import threading
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 from ruda.core.errors import ArgumentError, CaptureError
 from ruda.core.mode import MODE
+from ruda.fusion.advice import changing, refused, slow
 from ruda.fusion.lint import Finding
 from ruda.fusion.memory import Memory, largest, memory_of
 from ruda.fusion.program import Program, trace
+from ruda.fusion.report import sources as sources_of
+from ruda.fusion.report import uses
 from ruda.fusion.shadow import Report, compare
 from ruda.fusion.tree import Given
 
@@ -56,6 +60,8 @@ class Compiled:
         self.programs: dict[Any, list[Program]] = {}
         # Why calls needed a trace; the first reason is that there was none.
         self._reasons: list[str] = []
+        # What kept calls from being traced, the last few.
+        self._refusals: deque[Finding] = deque(maxlen=max_signatures)
         self._lock = threading.RLock()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -96,7 +102,11 @@ class Compiled:
         reason = self._reason(given, known)
         if self._count() >= self.max_signatures:
             raise self._too_many(reason)
-        program = trace(self.fn, given, args, kwargs)
+        try:
+            program = trace(self.fn, given, args, kwargs)
+        except CaptureError as error:
+            self._refusals.append(refused(error, _place_of(self.fn)))
+            raise
         self._reasons.append(reason)
         self.programs.setdefault(key, []).insert(0, program)
         return program
@@ -115,19 +125,46 @@ class Compiled:
         hint = "a float argument or a tensor for what changes, or padding shapes to a few sizes"
         return CaptureError("compile", what, hint=f"{hint}; or max_signatures=")
 
-    def explain(self) -> str:
-        """The signatures so far: operators with the user's lines, state, guards."""
-        programs = [program for known in self.programs.values() for program in known]
+    def _all(self) -> list[Program]:
+        return [program for known in self.programs.values() for program in known]
+
+    def explain(self, *, sources: bool = False) -> str:
+        """The signatures so far: operators with the user's lines, kernels, state, guards.
+
+        Of a step that is a graph also the kernels of each operator and the bytes of its operands
+        and results, with times after ``measure``; with ``sources`` the CUDA C of the kernels.
+        """
         parts = [f"{self!r}"]
-        for i, program in enumerate(programs):
+        for i, program in enumerate(self._all()):
             parts += [f"signature {i}:", *(f"  {line}" for line in program.lines())]
+            kernels = [f"    {use}" for use in uses(program)]
+            parts += ["  launches:", *kernels] if kernels else []
+            for name, text in sources_of(program).items() if sources else ():
+                parts += [f"  source of {name}:", text]
         parts += [f"traced again because of: {reason}" for reason in self._reasons[1:]]
         return "\n".join(parts)
 
     def lint(self) -> list[Finding]:
-        """What the traces may have frozen: clocks, foreign random numbers, ``os.environ``."""
-        found = [f for known in self.programs.values() for p in known for f in p.findings]
+        """What the traces froze, and what keeps the step from being fast.
+
+        Frozen: clocks, foreign random numbers, ``os.environ``. Slow: values read on the host,
+        signatures that keep changing, operators that no graph can hold, float64 by accident,
+        results that nobody uses, copies for a layout.
+        """
+        where = _place_of(self.fn)
+        found = [f for program in self._all() for f in (*program.findings, *slow(program))]
+        found += [*self._refusals, *changing(self._reasons[1:], where)]
         return list(dict.fromkeys(found))
+
+    def measure(self) -> None:
+        """Time each operator of the steps that are graphs, for ``explain``; state stays as it is.
+
+        The operators run some times on the arguments of the last call, without optimizer steps.
+        """
+        with self._lock:
+            for program in self._all():
+                if program.captured is not None and program.captured.graph is not None:
+                    program.captured.measure()
 
     def memory(self, *args: Any, **kwargs: Any) -> Memory:
         """The bytes that a call with these arguments needs, before it is made; nothing runs.
@@ -158,3 +195,10 @@ class Compiled:
             given = Given(args, kwargs)
             program = self._program(given, args, kwargs)
             return compare(program, given, lambda: self.fn(*args, **kwargs))
+
+
+def _place_of(fn: Any) -> str:
+    code = getattr(inspect.unwrap(fn), "__code__", None)
+    return (
+        repr(fn) if code is None else f"{code.co_filename}:{code.co_firstlineno} in {fn.__name__}"
+    )

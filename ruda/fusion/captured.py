@@ -29,6 +29,7 @@ class Notes:
 
     def __init__(self) -> None:
         self.at: Instruction | None = None
+        self.clock: Any = None
         self.found: dict[Instruction | None, list[Any]] = {}
 
     def add(self, launcher: Any) -> None:
@@ -39,8 +40,13 @@ class Notes:
         """``run``, which says whose it is before it begins."""
 
         def told(*handles: Any) -> Any:
-            self.at = instruction
-            return run(*handles)
+            self.at, clock = instruction, self.clock
+            if clock is None:
+                return run(*handles)
+            clock.begin(instruction)
+            out = run(*handles)
+            clock.end()
+            return out
 
         return told
 
@@ -68,9 +74,12 @@ class Captured:
         self.fixed: dict[Value, Value] = {}
         self.arguments: list[tuple[Any, Any, Any]] = []
         self.states: list[tuple[Any, int]] = []
+        # By operator, once they are measured, and the bytes that a copy moves in a second.
+        self.times: dict[Instruction, float] = {}
+        self.bandwidth: float | None = None
         with client.collected() as launchers:
-            inside = self._build(graph, wanted, writes)
-        if not rehearsed and client.lacks_kernels([i.plan for i in inside], launchers):
+            self.inside = self._build(graph, wanted, writes)
+        if not rehearsed and client.lacks_kernels([i.plan for i in self.inside], launchers):
             _, found = Captured(client, graph, wanted, writes, rehearsed=True).rehearse()
             client.compile_all([*launchers, *found])
         made = {v for v in self.kept if v.spec is not None}
@@ -204,6 +213,18 @@ class Captured:
             self.graph, slots = self.client.capture(self._queue, plan)
         self.log = None
         self.static = {v: self._look(slots, v) for v in self.leaving}
+
+    def measure(self, rounds: int = 3) -> None:
+        """Time each operator on what the places hold from the last call; state stays as it is."""
+        for _ in range(rounds):
+            clock = self.notes.clock = self.client.clock(len(self.inside))
+            try:
+                self._operators()
+            finally:
+                self.notes.clock = None
+            times, bandwidth = clock.finish()
+            self.times = {i: min(t, self.times.get(i, t)) for i, t in times.items()}
+            self.bandwidth = max(bandwidth, self.bandwidth or 0.0)
 
     def fits(self) -> bool:
         """Whether all state is where it was."""

@@ -25,7 +25,7 @@ from ruda.fusion.updates import Updates, in_place
 from ruda.fusion.watch import Watch
 from ruda.tensor.tensor import RudaTensor
 
-_ONCE, _STEPWISE = "it has run once", "this device runs one operator after the other"
+_ONCE, _STEPWISE = "it has not run", "this device runs one operator after the other"
 
 
 class Program:
@@ -98,6 +98,11 @@ class Program:
             f"gradients set: {len(self.grads)}; random draws: {sum(n for _, n in self.draws)}",
             f"guards: {', '.join(self.guards.paths()) or 'arguments only'}",
         ]
+
+    @property
+    def has_run(self) -> bool:
+        """Whether there was a call."""
+        return self.stepwise != _ONCE
 
     def leaf_tensors(self, given: Given) -> list[RudaTensor]:
         """The leaves whose gradients the step looks at, as tensors."""

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from ruda.backends.cuda import graphs
+from ruda.backends.cuda.clock import Clock
 from ruda.backends.cuda.launch import collected, spied
 from ruda.backends.cuda.layout import Layout, Log, Nowhere, Planned, layout
 from ruda.backends.cuda.memory import allocate_piece, handle_over, piece_class, size_class
@@ -87,6 +88,10 @@ class Planning:
         self.driver.load_all([(one.source, one.name) for one in launchers])
 
     collected = staticmethod(collected)
+
+    def clock(self, pieces: int) -> Clock:
+        """What measures so many pieces of work."""
+        return Clock(self, pieces)
 
     def bind_anew(self, plan: Any) -> Callable[..., Any]:
         """The function of ``plan`` that keeps no memory for any other use."""
