@@ -81,7 +81,8 @@ class Client(Protocol):
         """``run(handles, targets)`` of all ``plans`` of a row, or None: ``update_all`` in turn.
 
         Each plan's outputs overwrite its own targets, which may be operands of that plan alone. A
-        client need not have this.
+        client need not have this. ``run.settled(handles, targets, place)``, if it is there, binds
+        all but the operands at ``place``: a function of these, a scale of theirs and a condition.
         """
         ...
 

@@ -154,17 +154,29 @@ class NumpyClient:
         write([t.array for t in targets], *values, *plan.attrs)
 
     def bind_many(self, plans: Sequence[Any]) -> Callable[..., None] | None:
-        """The kernel of all ``plans``, which are of one row, or None where there is none."""
+        """The kernel of all ``plans``, which are of one row, or None where there is none.
+
+        ``run.settled(handles, targets, place)`` gives the same for good, but for the operands at
+        ``place``, the gradients; it takes handles of a scale and a condition as well.
+        """
         many = kernels.bind_many(plans)
         if many is None:
             return None
 
-        def run(handles: Sequence[Any], targets: Sequence[Any]) -> None:
+        def check(targets: Sequence[Any]) -> None:
             for plan, written in zip(plans, targets, strict=True):
                 for target, spec in zip(written, plan.out, strict=True):
                     _check_writeable(target.array, spec)
+
+        def run(handles: Sequence[Any], targets: Sequence[Any]) -> None:
+            check(targets)
             many(handles, targets)
 
+        def settled(handles: Sequence[Any], targets: Sequence[Any], place: int) -> Any:
+            check(targets)
+            return many.settled(handles, targets)  # type: ignore[attr-defined]
+
+        run.settled = settled  # type: ignore[attr-defined]
         return run
 
     def base(self, handle: Any) -> Spec:

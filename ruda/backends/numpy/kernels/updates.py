@@ -98,27 +98,88 @@ def bind(plan: Any) -> Callable[..., Any] | None:
 
 
 def bind_many(plans: Sequence[Any]) -> Callable[..., None] | None:
-    """Calls of one row, each with operands of one row-major shape, in tiles of about one size."""
+    """Calls of one row, each with operands of one row-major shape, in tiles of about one size.
+
+    ``run.settled(handles, targets)`` binds all handles but the gradients' for good: a function of
+    these, and of handles of a scale for them and of whether anything happens, or None for either.
+    """
     if not all(s.contiguous for plan in plans for s in plan.specs[: len(plan.out)] if s.shape):
         return None
-    op, attrs = plans[0].op, [plan.attrs for plan in plans]
-    function, constants = KERNELS[op.name].ready(), _CONSTANTS[op.name]
-    count, weak = len(plans[0].out), [s.weak for s in plans[0].specs]
-    parts = _shares([plan.out[0].size for plan in plans])
+    steps = _Steps(plans)
 
-    def run(handles: Sequence[Sequence[Any]], targets: Sequence[Sequence[Any]]) -> None:
-        known: dict[Any, Any] = {}
-        work = []
-        for values, outs, flags in zip(handles, targets, attrs, strict=True):
-            arrays = _overlaid([h.array for h in values[:count]], [h.array for h in outs])
-            step = values[count].array
-            key = (int(step), *values[count + 1 :], *flags)
-            settings = known.get(key)
-            if settings is None:
-                scalars = [v if w else v.array for v, w in zip(values[count:], weak[count:])]
-                settings = known[key] = np.array(constants(*scalars, *flags), np.float32)
-            outs[count - 1].array[...] = key[0] + 1
-            work.append((*arrays, settings))
+    def run(handles: Sequence[Any], targets: Sequence[Any]) -> None:
+        steps.settled(handles, targets)([operands[_GRADIENT] for operands in handles])
+
+    run.settled = steps.settled  # type: ignore[attr-defined]
+    return run
+
+
+# The gradient among the operands.
+_GRADIENT = 1
+
+
+class _Steps:
+    """Several calls of one row, bound to arrays."""
+
+    def __init__(self, plans: Sequence[Any]) -> None:
+        op = plans[0].op
+        self.function, self.constants = KERNELS[op.name].ready(), _CONSTANTS[op.name]
+        self.count, self.weak = len(plans[0].out), [s.weak for s in plans[0].specs]
+        self.attrs = [plan.attrs for plan in plans]
+        self.parts = _shares([plan.out[0].size for plan in plans])
+
+    def settled(
+        self, handles: Sequence[Sequence[Any]], targets: Sequence[Sequence[Any]]
+    ) -> Callable[..., None]:
+        """As ``run.settled`` says."""
+        count, numbers = self.count, [h[self.count].array for h in handles]
+        settings = self._settings(handles)
+        counters = [outs[count - 1].array for outs in targets]
+        copies = [
+            (t.array, h.array)
+            for operands, outs in zip(handles, targets, strict=True)
+            for t, h in zip(outs, (operands[0], *operands[2:count]), strict=False)
+            if t.array is not h.array
+        ]
+        state = [[h.array.reshape(-1) for h in outs[:-1]] for outs in targets]
+
+        def again(gradients: Sequence[Any], scale: Any = None, keep: Any = None) -> None:
+            if keep is not None and not keep.array:
+                return
+            factor = 1.0 if scale is None else float(scale.array)
+            for target, value in copies:
+                np.copyto(target, value)
+            work, known = [], {}  # type: list[Any], dict[Any, Any]
+            for i, g in enumerate(gradients):
+                key = int(numbers[i]), settings[i]
+                found = known.get(key)
+                if found is None:
+                    found = known[key] = self._constants(key[0], handles[i], i, factor)
+                counters[i][...] = key[0] + 1
+                first, *rest = state[i]
+                work.append((first, g.array.reshape(-1), *rest, found))
+            self._run(work)
+
+        return again
+
+    def _settings(self, handles: Sequence[Sequence[Any]]) -> list[int]:
+        """For each call the first one that has the same scalars: constants are theirs alike."""
+        first: dict[Any, int] = {}
+        pairs = zip(handles, self.attrs, strict=True)
+        keys = [(*operands[self.count + 1 :], *flags) for operands, flags in pairs]
+        return [first.setdefault(key, i) for i, key in enumerate(keys)]
+
+    def _constants(self, number: int, operands: Sequence[Any], i: int, factor: float) -> Any:
+        start = self.count + 1
+        pairs = zip(operands[start:], self.weak[start:], strict=True)
+        scalars = [v if w else v.array for v, w in pairs]
+        found = np.array(self.constants(number, *scalars, *self.attrs[i]), np.float32)
+        # The first is the sign of the gradient.
+        found[0] *= factor
+        return found
+
+    def _run(self, work: Sequence[tuple[Any, ...]]) -> None:
+        function, parts = self.function, self.parts
 
         def share(number: int) -> None:
             for i, part in parts[number]:
@@ -129,18 +190,6 @@ def bind_many(plans: Sequence[Any]) -> Callable[..., None] | None:
                     function(*[x[part] for x in arrays], settings)
 
         POOL.run(share, len(parts))
-
-    return run
-
-
-def _overlaid(operands: list[Any], outs: list[Any]) -> list[Any]:
-    """Parameter, gradient and state as flat arrays over the outputs, which hold the old values."""
-    p, g, *state = operands
-    for target, value in zip(outs, (p, *state), strict=False):
-        if target is not value:
-            np.copyto(target, value)
-    first, *rest = outs[:-1]
-    return [x.reshape(-1) for x in (first, g, *rest)]
 
 
 def _shares(sizes: Sequence[int]) -> list[list[tuple[int, slice | None]]]:
