@@ -37,6 +37,8 @@ KINDS = {
 }
 _WORKSPACE = 32 << 20
 _CANDIDATES = 8
+# How many addresses of a bias have descriptors of their own, for each product.
+_BIASES = 512
 _TRANSA, _TRANSB, _EPILOGUE, _BIAS, _BIAS_TYPE = 3, 4, 7, 8, 26
 _BATCH, _BATCH_STEP = 5, 6
 _MOST_WORKSPACE, _REDUCTION = 1, 3
@@ -188,24 +190,28 @@ class _Product:
         self._matmul, self._handle = library.module.matmul, library.handle
         self._now, self._rooms = library.client.now, library.workspaces
         self._order = library.client.order
-        self.stock = [self._descriptors()]
+        # By the address of the bias, which a descriptor holds; 0 for none.
+        self.pointed: dict[int, _Descriptors] = {}
+        self._at(0)
         # By alignment: the address of an algorithm, and the spec of the scratch memory it wants.
         self.algorithms: dict[int, tuple[int, Any]] = {}
         self._kept: list[Any] = []
 
-    def _descriptors(self) -> _Descriptors:
-        lt, ends = self.library.module, (self.bias, self.adds)
-        return _Descriptors(lt, self.how, self.shape, self.call, *ends)
+    def _at(self, bias: int) -> _Descriptors:
+        """The descriptors for a bias, made on first sight: what is never changed, threads share."""
+        if len(self.pointed) >= _BIASES:
+            self.pointed.clear()
+        made = self.pointed.pop(0, None) if bias else None
+        if made is None:
+            lt, ends = self.library.module, (self.bias, self.adds)
+            made = _Descriptors(lt, self.how, self.shape, self.call, *ends)
+        if bias:
+            made.point(bias)
+        return self.pointed.setdefault(bias, made)
 
     def __call__(self, x: int, y: int, out: int, bias: int = 0) -> None:
         """Queue it with these addresses."""
-        # A descriptor holds the address of the bias: one thread at a time uses it.
-        try:
-            at = self.stock.pop()
-        except IndexError:
-            at = self._descriptors()
-        if bias:
-            at.point(bias)
+        at = self.pointed.get(bias) or self._at(bias)
         joint = (x | y | out | bias) & 255
         known = self.algorithms.get(joint)
         if known is None:
@@ -220,13 +226,11 @@ class _Product:
             held = allocate(self.library.client.pool, wanted) if size else None
             room = 0 if held is None else held.address
             if self._order.rehearsed:
-                self.stock.append(at)
                 return
         self._matmul(
             self._handle, at.operation, at.one, y, at.y, x, at.x, at.beta, out, at.out,
             out, at.out, algorithm, room, size, stream,
         )  # fmt: skip
-        self.stock.append(at)
 
     def _try(self, at: _Descriptors, algorithm: int, x: int, y: int, out: int) -> None:
         stream = self._now.stream
