@@ -17,8 +17,9 @@ from ruda.backends.cuda.kernels import KERNELS, LACKS
 from ruda.backends.cuda.memory import Handle, ViewHandle, allocate
 from ruda.backends.cuda.order import Order, touch
 from ruda.backends.cuda.pinned import Staging
-from ruda.backends.cuda.prim import fold_region, region, row_region
+from ruda.backends.cuda.prim import down_region, fold_region, region, row_region
 from ruda.backends.cuda.prim import map as maps
+from ruda.backends.cuda.rand import curand
 from ruda.backends.cuda.redzone import RedZones
 from ruda.backends.cuda.settings import pool_of
 from ruda.backends.cuda.steps import Steps
@@ -125,7 +126,9 @@ class CudaClient(Traffic, Exchange, Steps, InPlace):
         """The function that runs a region of a compiled step."""
         if row_region.has_rows(whole):
             return row_region.bind(self, whole)
-        return (fold_region if fold_region.has_folds(whole) else region).bind(self, whole)
+        if not fold_region.has_folds(whole):
+            return region.bind(self, whole)
+        return (down_region if down_region.folds_down(whole) else fold_region).bind(self, whole)
 
     def rows_of(self, plan: Any) -> Any:
         """What a compiled step may join to ``plan``, a kernel over rows; None for all others."""
@@ -133,7 +136,7 @@ class CudaClient(Traffic, Exchange, Steps, InPlace):
 
     def folds_of(self, plan: Any) -> Any:
         """What a compiled step may join to the reduction ``plan``; None where that is not good."""
-        return fold_region.facts(plan)
+        return fold_region.facts(plan) or down_region.facts(plan)
 
     def joins_folds(self, step: Any) -> bool:
         """Whether a kernel with reductions can do ``step``."""
@@ -223,6 +226,14 @@ class CudaClient(Traffic, Exchange, Steps, InPlace):
 
         run.by_body = True  # type: ignore[attr-defined]
         return run
+
+    def fill_by_vendor(self, op: str, kind: str, spec: Spec, seed: int, draw: int) -> Any:
+        """A handle of ``spec`` that cuRAND has filled with words, uniform or normal numbers."""
+        try:
+            found = curand.library(self)
+        except StrategyError as error:
+            raise error.renamed(op) from None
+        return found.fill(op, kind, spec, seed, draw)
 
     def _create(self, plan: Any) -> Callable[..., Any]:
         out = plan.out

@@ -229,13 +229,13 @@ def _inner(kernel: Rows, name: str, form: str) -> str:
     return {"dense": "i", "same": "0"}.get(form, f"i * at.{name}_inner[0]")
 
 
-def _fetch(kernel: Rows, i: Input) -> str:
+def fetched(kernel: Rows, i: Input) -> str:
     """A pack of an operand at element ``i`` of the row."""
     how = "spread" if i.form == "same" else "fetch"
     return f"{how}<VEC>({i.name}_data + {i.name}_at + {_inner(kernel, i.name, i.form)})"
 
 
-def _starts(kernel: Rows, names: list[str], row: str) -> list[str]:
+def starts_of(kernel: Rows, names: list[str], row: str) -> list[str]:
     """Where the row begins in each operand."""
     return [f"{n}_at = place<{kernel.outer}>({row}, at.osize, at.{n}_outer)" for n in names]
 
@@ -313,7 +313,7 @@ def _taken(kernel: Rows) -> list[str]:
 def _load_packs(kernel: Rows, row: str, suffix: str, base: str) -> list[str]:
     """The packs of a thread, all asked for before any is used."""
     names = [i.name for i in kernel.of("rows")]
-    starts = "" if base else "".join(f" const i64 {s};" for s in _starts(kernel, names, row))
+    starts = "" if base else "".join(f" const i64 {s};" for s in starts_of(kernel, names, row))
     lines = [
         f"        if ({row} < at.rows) {{{starts}",
         "#pragma unroll",
@@ -322,7 +322,7 @@ def _load_packs(kernel: Rows, row: str, suffix: str, base: str) -> list[str]:
         "                if (i < n) {",
     ]
     for i in kernel.of("rows"):
-        lines.append(f"                    {i.name}{suffix}_raw[p] = {_fetch(kernel, i)};")
+        lines.append(f"                    {i.name}{suffix}_raw[p] = {fetched(kernel, i)};")
     return [*lines, "                }", "            }", "        }"]
 
 
@@ -339,9 +339,7 @@ def _ahead(kernel: Rows) -> list[str]:
 
 def _declared(kernel: Rows, suffix: str) -> list[str]:
     keeps = () if suffix and kernel.ring else kernel.of("rows")
-    lines = [
-        f"    Pack<{stored(i.dtype)}, VEC> {i.name}{suffix}_raw[PER];" for i in keeps
-    ]
+    lines = [f"    Pack<{stored(i.dtype)}, VEC> {i.name}{suffix}_raw[PER];" for i in keeps]
     return lines + [f"    {i.value} {i.name}{suffix} = {i.value}(0);" for i in kernel.of("row")]
 
 
@@ -367,7 +365,7 @@ def _rows(kernel: Rows) -> str:
         lines.append(_load(kernel, "row", ""))
     names = [i.name for i in kernel.inputs if i.role in ("rows", "column")]
     names += [o.name for o in kernel.outs]
-    lines += [f"        const i64 {s};" for s in _starts(kernel, names, "(active ? row : 0)")]
+    lines += [f"        const i64 {s};" for s in starts_of(kernel, names, "(active ? row : 0)")]
     lines.append(_indented(program.before, 8))
     for number, each in enumerate(program.passes):
         lines += _sweep(kernel, each, gathers=ahead and number == len(program.passes) - 1)
@@ -418,12 +416,12 @@ def _pack(kernel: Rows, each: Pass, gathers: bool) -> list[str]:
     for i in kernel.inputs:
         wanted = i.name in used or _named(kernel.program.each, i.name)
         if i.raw and wanted and i.role in ("rows", "column"):
-            read = f"{i.name}_raw[p]" if i.role == "rows" else _fetch(kernel, i)
+            read = f"{i.name}_raw[p]" if i.role == "rows" else fetched(kernel, i)
             lines.append(f"{pad}const Pack<{stored(i.dtype)}, VEC> {i.name} = {read};")
         elif i.role == "rows" and (wanted or gathers):
             lines.append(f"{pad}T {i.name}[VEC]; widened({i.name}, {i.name}_raw[p]);")
         elif i.role == "column" and wanted:
-            lines.append(f"{pad}T {i.name}[VEC]; widened({i.name}, {_fetch(kernel, i)});")
+            lines.append(f"{pad}T {i.name}[VEC]; widened({i.name}, {fetched(kernel, i)});")
     lines.append(_indented(kernel.program.each, 16))
     known = kernel.program.each + each.pack
     lines += [f"{pad}T {n}[VEC];" for n in each.writes if f" {n}[VEC];" not in known]
@@ -505,10 +503,10 @@ def _columns(kernel: Rows) -> str:
         lines.append(f"        const T {i.name} = to<T>({i.name}_data[{start}]);")
     lines += [
         f"        const i64 {s};"
-        for s in _starts(kernel, [i.name for i in kernel.of("rows")], "row")
+        for s in starts_of(kernel, [i.name for i in kernel.of("rows")], "row")
     ]
     for i in kernel.of("rows"):
-        lines.append(f"        T {i.name}[VEC]; widened({i.name}, {_fetch(kernel, i)});")
+        lines.append(f"        T {i.name}[VEC]; widened({i.name}, {fetched(kernel, i)});")
     lines += [_indented(program.before, 8), _indented(program.each, 8)]
     lines += [_indented(program.gather, 8), "    }"]
     for number, name in enumerate(program.sums):

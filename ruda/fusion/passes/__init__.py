@@ -10,11 +10,13 @@ from ruda.fusion.passes.duplicates import merge_duplicates
 from ruda.fusion.passes.folds import fuse_folds
 from ruda.fusion.passes.groups import fuse_elementwise
 from ruda.fusion.passes.rows import fuse_rows
+from ruda.fusion.passes.views import see_through
 
 
 def improve(graph: Graph, wanted: Iterable[Value], client: Any) -> None:
     """Change ``graph`` in place; the values in ``wanted`` stay, with memory of their own."""
     kept = set(wanted)
+    see_through(graph)
     merge_duplicates(graph, kept)
     graph.prune(kept)
     fuse_rows(graph, kept, client)

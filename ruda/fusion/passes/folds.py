@@ -41,18 +41,21 @@ class _Joining:
     def __init__(self, flow: Flow, client: Any, fold: Instruction, facts: Any) -> None:
         self.flow, self.client, self.facts = flow, client, facts
         self.part = flow.part(fold)
-        shape, axes = facts.shape, facts.axes
+        shape = facts.shape
+        # ``axes`` are those of a row, which is folded or, where rows are added up, stays.
+        folded = {i for i in range(len(shape)) if (i in facts.axes) is not facts.down}
         # With the folded axes and without them.
         self.rows = {
-            tuple(1 if i in axes else n for i, n in enumerate(shape)),
-            tuple(n for i, n in enumerate(shape) if i not in axes),
+            tuple(1 if i in folded else n for i, n in enumerate(shape)),
+            tuple(n for i, n in enumerate(shape) if i not in folded),
         }
 
     def run(self, shown: Set[Value]) -> None:
         """Join what can be joined, as long as there is something."""
         while self._grow():
             pass
-        if len(self.part.members) == 1:
+        # Down columns one launch does what are two otherwise.
+        if len(self.part.members) == 1 and not self.facts.down:
             return
 
         def kept(value: Value) -> bool:
@@ -94,6 +97,11 @@ class _Joining:
             return False
         return bool(self.client.joins_folds(plan))
 
+    def _reads_again(self, step: Instruction, made: set[Value]) -> bool:
+        """Whether elements are computed from folded values, which are there too late."""
+        inside = (v for v in step.inputs if v in made and not self._is_full(v))
+        return any(True for _ in inside) and self._is_full(step.outputs[0])
+
     def _join(self, step: Instruction) -> bool:
         part = self.flow.part(step)
         if part is self.part or len(part.members) > 1 or not self._suits(step):
@@ -102,6 +110,8 @@ class _Joining:
         made = {v for m in members for v in m.outputs}
         # What a member makes is read as it is, not through a view, whose elements lie elsewhere.
         if any(v.memory in made and v not in made for m in members for v in m.inputs):
+            return False
+        if self.facts.down and self._reads_again(step, made):
             return False
         read = {v for m in members for v in m.inputs if v not in made}
         large = sum(map(self._is_full, read))

@@ -12,6 +12,7 @@ from typing import Any
 
 from ruda.fusion.graph import Graph, Instruction, Value
 from ruda.fusion.passes.flow import Flow, Part
+from ruda.fusion.passes.masks import see_masks
 from ruda.fusion.passes.regions import region_of
 
 # What a kernel over rows can do besides: a thread has to keep all operands in registers.
@@ -22,6 +23,8 @@ def fuse_rows(graph: Graph, wanted: Set[Value], client: Any) -> None:
     """Let each operator over rows that ``client`` has a kernel for take over its surroundings."""
     if not hasattr(client, "rows_of"):
         return
+    see_masks(graph, client)
+    graph.prune(wanted)
     flow = Flow(graph)
     shown = {value.memory for value in wanted}
     for instruction in list(graph.instructions):

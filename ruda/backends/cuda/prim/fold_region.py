@@ -20,7 +20,7 @@ from ruda.backends.cuda.types import stored
 from ruda.core.dtypes import DType, compute_of, float64, int64
 from ruda.core.shapes import Shape
 
-_FOLDS = {
+FOLDS = {
     "sum": ("Sum", "T(0)", "{0} += to<T>({1});"),
     "mean": ("Sum", "T(0)", "{0} += to<T>({1});"),
     "max": ("Max", "lowest<T>()", "{0} = ruda_max({0}, to<T>({1}));"),
@@ -36,11 +36,12 @@ class Facts(NamedTuple):
     shape: Shape
     axes: Shape
     compute: DType
+    down: bool = False
 
 
 def facts(plan: Any) -> Facts | None:
     """What a row kernel needs to know of ``plan``; None for what is no reduction for one."""
-    if plan.op.name not in _FOLDS or plan.out.__class__ is tuple or not plan.out.size:
+    if plan.op.name not in FOLDS or plan.out.__class__ is tuple or not plan.out.size:
         return None
     (x,), axes = plan.specs, tuple(sorted(plan.attrs[0]))
     wanted = plan.op.dtype_of_operands(plan)[0] or x.dtype
@@ -61,7 +62,7 @@ def takes(step: Any) -> bool:
 
 def has_folds(region: Any) -> bool:
     """Whether a region is one with reductions."""
-    return any(step.plan.op.name in _FOLDS for step in region.steps)
+    return any(step.plan.op.name in FOLDS for step in region.steps)
 
 
 def _length(shape: Shape, axes: Shape) -> int:
@@ -71,15 +72,15 @@ def _length(shape: Shape, axes: Shape) -> int:
     return n
 
 
-class _Whole:
+class Whole:
     """The program of one region."""
 
     def __init__(self, client: Any, region: Any) -> None:
         self.client, self.region, self.count = client, region, len(region.specs)
         self.plans = [step.plan for step in region.steps]
         self.sources = [step.sources for step in region.steps]
-        folds = [k for k, plan in enumerate(self.plans) if plan.op.name in _FOLDS]
-        found = facts(self.plans[folds[0]])
+        folds = [k for k, plan in enumerate(self.plans) if plan.op.name in FOLDS]
+        found = self.found(self.plans[folds[0]])
         assert found is not None
         self.folds, self.facts = folds, found
         self.full = {
@@ -99,6 +100,11 @@ class _Whole:
         self.made = made
         self.sides = {place: self._side(place) for place in range(self.count)}
 
+    @staticmethod
+    def found(plan: Any) -> Facts | None:
+        """The facts of a reduction of this kind of region."""
+        return facts(plan)
+
     def _levels(self) -> list[int]:
         """For each step how many folds have to be over before it, itself included."""
         levels: list[int] = []
@@ -109,8 +115,7 @@ class _Whole:
 
     def _side(self, place: int) -> Side:
         spec, name = self.region.specs[place], f"p{place}"
-        shape, axes = self.facts.shape, self.facts.axes
-        nothing = (0,) * len(shape)
+        nothing = (0,) * len(self.facts.shape)
         if place in self.region.paged:
             kind = int64 if spec.dtype.is_integer else float64
             return Side(name, kind, "one", nothing, True)
@@ -119,9 +124,14 @@ class _Whole:
             return Side(name, kind, "value", nothing, True)
         if spec.size == 1:
             return Side(name, spec.dtype, "one", nothing, True)
-        if self._is_of_rows(place):
-            return row_of(name, spec, shape, axes)._replace(raw=True)
-        side = rows_of(name, spec, shape)._replace(raw=True)
+        return self.side_of(place)
+
+    def side_of(self, place: int) -> Side:
+        """How a tensor of more than one element is read."""
+        spec, name, axes = self.region.specs[place], f"p{place}", self.facts.axes
+        if self.is_of_folded(place):
+            return row_of(name, spec, self.facts.shape, axes)._replace(raw=True)
+        side = rows_of(name, spec, self.facts.shape)._replace(raw=True)
         if not any(side.strides[i] for i in axes):
             return side._replace(role="row")
         along = all(i in axes for i, s in enumerate(side.strides) if s)
@@ -134,7 +144,7 @@ class _Whole:
                 return step.computed[step.sources.index(place)]
         return float64
 
-    def _is_of_rows(self, place: int) -> bool:
+    def is_of_folded(self, place: int) -> bool:
         """Whether an operand belongs to steps on folded values, whose shape may lack the axes."""
         users = [k for k, sources in enumerate(self.sources) if place in sources]
         return all(k not in self.full and k not in self.folds for k in users)
@@ -145,16 +155,20 @@ class _Whole:
             side = self.sides[source]
             return side.name + ".at[k]" * (side.role in ("rows", "column"))
         k = source - self.count
-        return f"s{k}[k]" if k in self.full else f"r{k}"
+        return f"s{k}[k]" if k in self.full else self.name_of_folded(k)
 
-    def _call(self, k: int) -> str:
+    def name_of_folded(self, k: int) -> str:
+        """A folded value, or one that is computed from such."""
+        return f"r{k}"
+
+    def call(self, k: int) -> str:
         step = self.made[k]
         assert step is not None
         pairs = zip(step.sources, step.computed, strict=True)
         arguments = ", ".join(argument(self.value(s), dtype) for s, dtype in pairs)
         return f"step{self.function[k]}({arguments})"
 
-    def _elements(self, wanted: Sequence[int]) -> str:
+    def elements(self, wanted: Sequence[int]) -> str:
         """The steps on elements that the values ``wanted`` come from."""
         needed: set[int] = set()
         waiting = [v - self.count for v in wanted if v >= self.count]
@@ -164,7 +178,7 @@ class _Whole:
                 needed.add(k)
                 waiting += [s - self.count for s in self.sources[k] if s >= self.count]
         return "\n".join(
-            f"{stored(self.plans[k].out.dtype)} s{k}[VEC]; EACH s{k}[k] = {self._call(k)};"
+            f"{stored(self.plans[k].out.dtype)} s{k}[VEC]; EACH s{k}[k] = {self.call(k)};"
             for k in sorted(needed)
         )
 
@@ -176,7 +190,7 @@ class _Whole:
                 continue
             kind, value = stored(plan.out.dtype), f"f{k}"
             if k not in self.folds:
-                value = self._call(k)
+                value = self.call(k)
             elif plan.op.name == "mean":
                 value = f"mean_of(f{k}, at.n)"
             lines.append(f"const {kind} r{k} = to<{kind}>({value});")
@@ -189,17 +203,17 @@ class _Whole:
         for level in range(1, self.last + 1):
             here = [k for k in self.folds if self.levels[k] == level]
             sources = [self.sources[k][0] for k in here]
-            lines = [self._elements(sources)]
+            lines = [self.elements(sources)]
             entries = []
             for k, source in zip(here, sources, strict=True):
-                how, start, text = _FOLDS[self.plans[k].op.name]
+                how, start, text = FOLDS[self.plans[k].op.name]
                 entries.append((f"f{k}", how, start))
                 lines.append("EACH " + text.format(f"f{k}", self.value(source)))
             pack = "\n".join(line for line in lines if line)
             passes.append(Pass(reads, pack, tuple(entries), self._once(level)))
         kept = [k for k in self.region.kept if k in self.full]
         if kept:
-            pack = self._elements([self.count + k for k in kept])
+            pack = self.elements([self.count + k for k in kept])
             passes.append(Pass(reads, pack, writes=tuple(f"s{k}" for k in kept)))
         rows = [k for k in self.region.kept if k not in self.full]
         types = tuple(self.plans[k].out.dtype for k in rows)
@@ -229,7 +243,7 @@ class _Whole:
 
 def bind(client: Any, region: Any) -> Callable[..., tuple[Any, ...]]:
     """The function from the handles of a region's inputs to those of its results."""
-    whole = _Whole(client, region)
+    whole = Whole(client, region)
     parts = whole.parts()
     assert supported(parts.work)
     order = [k for k in region.kept if k in whole.full]
@@ -237,7 +251,7 @@ def bind(client: Any, region: Any) -> Callable[..., tuple[Any, ...]]:
     specs = tuple(whole.plans[k].out for k in order)
     run = launches(parts, specs)
     chosen = [order.index(k) for k in region.kept]
-    reads = [_reader(side) for side in parts.work.inputs]
+    reads = [reader(side) for side in parts.work.inputs]
 
     def launch(*handles: Any) -> tuple[Any, ...]:
         made = run([read(handle) for read, handle in zip(reads, handles, strict=True)])
@@ -246,7 +260,7 @@ def bind(client: Any, region: Any) -> Callable[..., tuple[Any, ...]]:
     return launch
 
 
-def _reader(side: Side) -> Callable[[Any], int]:
+def reader(side: Side) -> Callable[[Any], int]:
     if side.role != "value":
         return lambda handle: handle.address  # type: ignore[no-any-return]
     bits = raw_bits(side.dtype)

@@ -138,7 +138,7 @@ def _fits(side: Side, layout: _Layout, vec: int) -> bool:
     return inner[-1] == 1 and layout.inner[-1] % vec == 0 and all(s % vec == 0 for s in steps)
 
 
-class _Shape(NamedTuple):
+class Sharing(NamedTuple):
     """How threads share a row."""
 
     mode: str
@@ -155,7 +155,7 @@ def _size(work: Work) -> int:
     return work.compute.itemsize // 4
 
 
-def _held(work: Work, program: Program, vec: int) -> _Shape | None:
+def _held(work: Work, program: Program, vec: int) -> Sharing | None:
     """Threads and packs to keep a row in registers, or None for one that is too long."""
     packs = -(-work.length // vec)
     count = max(1, sum(s.role == "rows" for s in work.inputs))
@@ -170,10 +170,10 @@ def _held(work: Work, program: Program, vec: int) -> _Shape | None:
     if packs > lanes * most:
         lanes = max(64, _power(-(-packs // most)))
     per = _power(-(-packs // lanes))
-    return None if lanes > widest else _Shape("held", lanes, per)
+    return None if lanes > widest else Sharing("held", lanes, per)
 
 
-def _streamed(work: Work, program: Program, vec: int) -> _Shape:
+def _streamed(work: Work, program: Program, vec: int) -> Sharing:
     packs = -(-work.length // vec)
     count = max(1, sum(s.role == "rows" for s in work.inputs))
     per = max(1, 4 // (count * _size(work)))
@@ -182,7 +182,7 @@ def _streamed(work: Work, program: Program, vec: int) -> _Shape:
         wide = len(program.passes) > 1 and not program.sums
         most = (1024 if wide else 512) // _size(work)
         lanes = min(most, max(64, _power(-(-packs // (2 * per)))))
-    return _Shape("stream", lanes, per)
+    return Sharing("stream", lanes, per)
 
 
 def _ring(kernel: Rows) -> int:
@@ -236,7 +236,7 @@ class Kernel:
         )
         return launcher, blocks, kernel
 
-    def kernel(self, program: Program, shape: _Shape, vec: int) -> Rows:
+    def kernel(self, program: Program, shape: Sharing, vec: int) -> Rows:
         """The class of kernel."""
         work, layout = self.work, self.layout
 
@@ -420,7 +420,7 @@ class Summing:
         """The launch that adds up over rows alone, and its blocks along them."""
         work = self.work
         alone = Kernel(work._replace(outs=()), None, self.program)
-        kernel = alone.kernel(self.program, _Shape("columns", 128, 1), vec)
+        kernel = alone.kernel(self.program, Sharing("columns", 128, 1), vec)
         across = -(-work.length // (vec * kernel.threads))
         most = -(-self.client.driver.multiprocessors * 8 // across)
         down = max(1, min(-(-work.rows // 16), most, 1024))
