@@ -19,7 +19,6 @@ from ruda.backends.cuda.order import Order, touch
 from ruda.backends.cuda.pinned import Staging
 from ruda.backends.cuda.prim import down_region, fold_region, region, row_region
 from ruda.backends.cuda.prim import map as maps
-from ruda.backends.cuda.rand import curand
 from ruda.backends.cuda.redzone import RedZones
 from ruda.backends.cuda.settings import pool_of
 from ruda.backends.cuda.steps import Steps
@@ -226,14 +225,6 @@ class CudaClient(Traffic, Exchange, Steps, InPlace):
 
         run.by_body = True  # type: ignore[attr-defined]
         return run
-
-    def fill_by_vendor(self, op: str, kind: str, spec: Spec, seed: int, draw: int) -> Any:
-        """A handle of ``spec`` that cuRAND has filled with words, uniform or normal numbers."""
-        try:
-            found = curand.library(self)
-        except StrategyError as error:
-            raise error.renamed(op) from None
-        return found.fill(op, kind, spec, seed, draw)
 
     def _create(self, plan: Any) -> Callable[..., Any]:
         out = plan.out
