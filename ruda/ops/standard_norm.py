@@ -8,6 +8,7 @@ from ruda.core.errors import NormalizationShapeError
 from ruda.core.mode import no_grad
 from ruda.core.shapes import Shape, broadcast_shapes, index
 from ruda.core.spec import Spec, is_absent
+from ruda.ops.activation import relu_backward
 from ruda.ops.arith import rsqrt
 from ruda.ops.cast import astype
 from ruda.ops.movement import reshape
@@ -91,6 +92,38 @@ def _standard_norm_backward(
     centred = u - mean_of(u, axis=axes, keepdims=True)
     dx = rstd * (centred - z * mean_of(u * z, axis=axes, keepdims=True))
     return astype(dx, x.dtype, copy=False), unbroadcast(g * z, affine), unbroadcast(g, affine)
+
+
+@fused(
+    "standard_norm_relu_backward",
+    "dy x weight bias mean var",
+    "axes eps affine",
+    "dx dw db",
+    shape=lambda op, specs, axes, eps, affine: (specs[1].shape, affine, affine),
+    dtype=_backward_dtype,
+    numpy=reference.standard_norm_relu_backward,
+    optional=("weight", "bias"),
+    **_COLUMNS,
+)
+def _standard_norm_relu_backward(
+    dy: RudaTensor,
+    x: RudaTensor,
+    weight: Any,
+    bias: Any,
+    mean: RudaTensor,
+    var: RudaTensor,
+    axes: Shape,
+    eps: float,
+    affine: Shape,
+) -> Any:
+    """Gradients of ``relu(standard_norm(x, weight, bias))``, by its input alone."""
+    y = (wide(x) - mean) * rsqrt(wide(var) + eps)
+    if weight is not None:
+        y = y * wide(weight)
+    if bias is not None:
+        y = y + wide(bias)
+    g = relu_backward(dy, astype(y, x.dtype, copy=False))
+    return _standard_norm_backward(g, x, weight, mean, var, axes, eps, affine)
 
 
 def _vjp(

@@ -202,7 +202,7 @@ def test_a_compiled_block(device: str, layout: str, dtype: str) -> None:
         out = [run() for _ in range(3)][-1]
         if compiled:
             text = run.explain()
-            for name in ("norm+relu(", "norm+add+relu", "+standard_norm_backward("):
+            for name in ("norm+relu(", "norm+add+relu", "+standard_norm_backward(", "relu_backward("):
                 assert name in text
         found.append([t.to("cpu").numpy() for t in (out, *(leaf.grad for leaf in leaves))])
     for got, want in zip(*found, strict=True):

@@ -58,6 +58,27 @@ def standard_norm_backward(
     return dx, dw, db
 
 
+def standard_norm_relu_backward(
+    g: Array,
+    x: Array,
+    weight: Array | None,
+    bias: Array | None,
+    mean: Array,
+    var: Array,
+    axes: Axes,
+    eps: float,
+    affine: tuple[int, ...],
+) -> tuple[Array, Array, Array]:
+    """Differentiate ``relu(standard_norm(x, weight, bias))``: what is above 0 follows from x."""
+    y = (x - mean) * (1 / np.sqrt(var + x.dtype.type(eps)))
+    if weight is not None:
+        y = y * weight
+    if bias is not None:
+        y = y + bias
+    g = np.where(y > 0, g, x.dtype.type(0))
+    return standard_norm_backward(g, x, weight, mean, var, axes, eps, affine)
+
+
 def summed_to(x: Array, shape: tuple[int, ...]) -> Array:
     """Sum ``x`` over the axes along which ``shape`` would be broadcast to it."""
     lead = x.ndim - len(shape)

@@ -161,6 +161,13 @@ SAMPLES = {
         Sample(((3, 2, 4), None, None), ((2,), 1e-5)),
         Sample(((3, 2, 4), None, (1, 2, 1)), ((2,), 1e-5)),
     ],
+    "standard_norm_relu_backward": [
+        Sample(
+            ((3, 2, 4), (3, 2, 4), (2, 1), (2, 1), (1, 2, 1), np.array([[[0.5], [1.5]]])),
+            ((0, 2), 0.1, (2, 1)),
+        ),
+        Sample(((3, 2), (3, 2), None, None, (1, 2), np.array([[0.5, 2.0]])), ((0,), 0.1, (1, 2))),
+    ],
     "standard_norm_backward": [
         Sample(
             ((3, 2, 4), (3, 2, 4), (1, 2, 1), (1, 2, 1), np.array([[[0.5], [1.5]]])),

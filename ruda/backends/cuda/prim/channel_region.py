@@ -23,12 +23,16 @@ _FORWARD = "standard_norm"
 
 
 class Facts(NamedTuple):
-    """The shape of what is normalised, and the operands and results that steps may make or take."""
+    """The shape of what is normalised, and the operands and results that steps may make or take.
+
+    ``sees_relu``: backward there is a kernel that knows from x what relu lets through.
+    """
 
     shape: Shape
     reads: tuple[int, ...]
     casts: tuple[int, ...]
     writes: tuple[int, ...]
+    sees_relu: bool = True
 
 
 def is_core(plan: Any) -> bool:

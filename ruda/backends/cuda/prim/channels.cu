@@ -12,8 +12,9 @@
 // 3 partial [2, parts, channels]: sums of dy and of dy * (x - mean), last chunk first.
 // 5 dx = rstd * weight * (dy - db / n - (x - mean) * rstd * dw / n).
 //
-// Steps around a pass are text: OPERANDS are their parameters, AHEAD reads their packs of a chunk,
-// STORE writes results of one pack (OP 2), BESIDE makes the packs of dy (OP 3 and 5).
+// Steps around a pass are text: OPERANDS are their parameters, SETUP is done once a thread, AHEAD
+// reads their packs of a chunk, STORE writes results of one pack (OP 2), BESIDE makes the packs of
+// dy (OP 3 and 5).
 //
 // What one pass reads last the next one reads first, while it is in the L2 cache. Parts are joined
 // by channels_join.cu in a fixed order. Up to 2^31 rows or packs a channel.
@@ -23,6 +24,9 @@ typedef REAL T;
 typedef Pack<STORED, VEC> Packed;
 #ifndef OPERANDS
 #define OPERANDS
+#endif
+#ifndef SETUP
+#define SETUP
 #endif
 #ifndef AHEAD
 #define AHEAD
@@ -148,6 +152,7 @@ NAME(T* __restrict__ partial, const STORED* __restrict__ x, const STORED* __rest
     for (int k = 0; k < OWN; ++k)
         if (present) mean[k] = mean_data[channel + k];
 #endif
+    SETUP
     for (u32 c = blockIdx.y; present && c < g.chunks; c += gridDim.y) {
         const u32 i = (g.chunks - 1 - c) * STEPS * g.down + ty;
         const Walk w = walk_from(i, channel, g);
@@ -229,6 +234,7 @@ NAME(STORED* __restrict__ out, const STORED* __restrict__ x, const STORED* __res
         slope[k] = rstd * (dw[channel + k] / T(g.count));
 #endif
     }
+    SETUP
     for (u32 c = blockIdx.y; c < g.chunks; c += gridDim.y) {
         const u32 i = c * STEPS * g.down + ty;
         Walk w = walk_from(i, channel, g);

@@ -7,7 +7,7 @@ from typing import Any
 
 from ruda.backends.cuda.codegen_rows import Pass, Program
 from ruda.backends.cuda.memory import allocate
-from ruda.backends.cuda.prim import channels, moving
+from ruda.backends.cuda.prim import channel_relu, channels, moving
 from ruda.backends.cuda.prim.rows import (
     Kernel,
     Side,
@@ -244,6 +244,7 @@ def _parameters(client: Any, plan: Any, shape: Any, affine: Any) -> Any:
 
 
 KERNELS = {
+    **channel_relu.KERNELS,
     **moving.KERNELS,
     "layer_norm": _forward,
     "rms_norm": _forward,
