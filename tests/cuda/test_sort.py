@@ -98,6 +98,16 @@ def test_topk_along_another_axis_and_of_almost_all(device: str, rng: np.random.G
     alike(lambda x: ruda.topk(x, 0, axis=0), device, x)
 
 
+def test_few_winners_of_long_rows(device: str, rng: np.random.Generator) -> None:
+    x = mixed(rng, (4, 30_000))
+    x[1] = np.sort(rng.standard_normal(30_000))
+    x[2] = 2.0
+    x[3, :29_000] = -np.inf
+    for k in (1, 64, 96):
+        alike(lambda x, k=k: ruda.topk(x, k), device, x, dtype="float32")
+    alike(lambda x: ruda.topk(x, 40, largest=False), device, x[:, :29_999], dtype="float32")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_topk_dtypes(dtype: str, device: str, rng: np.random.Generator) -> None:

@@ -6,14 +6,15 @@
 // MODE 2  writes the winners in the order of their places: all before the k-th key, and the first
 //         that equal it. Blocks take numbers in order and wait for the counts of those before.
 // MODE 3  a thread to an output: the elements at the first k places of a sorted row.
+// MODE 4  few winners, all in one launch: each block keeps a list of the keys that may win, from a
+//         bound that at least k of those it has met do not exceed; the last block of a row makes
+//         one list of all and sorts it. 12 KiB of shared memory. k is at most 96, n below 2^31.
 // Settings: X an element, LARGEST, BINS (a power of two). k is at most n, n below 2^31 (MODE 1, 2).
 #include "ruda/keys.cuh"
 #include "ruda/together.cuh"
 
 typedef Key<X>::U U;
 #define EACH 4
-// Packs that a thread has under way at once.
-#define DEEP 4
 template <class E> struct alignas(sizeof(E) * EACH < 16 ? sizeof(E) * EACH : 16) Pack { E at[EACH]; };
 
 // What is known of the k-th key of a row: its highest bits, and how many keys with these bits win.
@@ -190,5 +191,190 @@ NAME(X* __restrict__ values, i64* __restrict__ places, const X* __restrict__ x,
         values[i] = x[row * n + place];
         places[i] = place;
     }
+}
+#endif
+
+#if MODE == 4
+// Keys that a thread looks at in one sweep, besides one of the list; CAP is what the list holds.
+#define ITEMS (DEEP * EACH)
+#define MEMBERS (ITEMS + 1)
+#define CAP THREADS
+#define WARPS (THREADS / 32)
+// The place of a key that is none.
+#define NONE 0xffffffffu
+
+// Where the keys of a thread are: in packs of the row, or as listed; the last one is of the list.
+struct Straight {
+    u32 first, end, listed;
+    __device__ __forceinline__ u32 operator[](int j) const {
+        const u32 i = first + j / EACH * (THREADS * EACH) + j % EACH;
+        return j == ITEMS ? listed : i < end ? i : NONE;
+    }
+};
+struct Given {
+    u32 at[MEMBERS];
+    __device__ __forceinline__ u32 operator[](int j) const { return at[j]; }
+};
+
+struct Room {
+    U key[CAP], bounds[WARPS];
+    u32 place[CAP], bins[BINS], sums[WARPS], digit, before;
+};
+
+// The digit, of those counted in the bins, of the key number `left`, which becomes its number among
+// the keys with that digit.
+__device__ __forceinline__ u32 digit_with(Room& room, u32& left) {
+    const int each = BINS / THREADS, first = threadIdx.x * each;
+    __syncthreads();
+    u32 sum = 0, all;
+    for (int b = 0; b < each; ++b) sum += room.bins[first + b];
+    u32 before = sum_before<THREADS>(sum, room.sums, all);
+    if (left > before && left <= before + sum) {
+        int b = first;
+        for (; left > before + room.bins[b]; ++b) before += room.bins[b];
+        room.digit = b;
+        room.before = before;
+    }
+    __syncthreads();
+    left -= room.before;
+    return room.digit;
+}
+
+// The key and place of number `left` in the order of keys and, of equal ones, of places.
+template <class P> __device__ __forceinline__
+void find(const U (&key)[MEMBERS], const P& place, u32 left, Room& room, U& bound, u32& last) {
+    const int bits = 8 * sizeof(U);
+    u64 known = 0;
+    for (int above = bits + 32; above > 0;) {
+        // First the bits of the key, then, of those equal to it, the bits of the place.
+        const bool of_key = above > 32;
+        const int top = of_key ? above - 32 : above, low = top > 11 ? top - 11 : 0;
+        for (int b = threadIdx.x; b < BINS; b += THREADS) room.bins[b] = 0;
+        __syncthreads();
+#pragma unroll
+        for (int j = 0; j < MEMBERS; ++j) {
+            const u64 value = of_key ? (u64)key[j] : (u64)place[j];
+            const bool fits = top >= (of_key ? bits : 32) || value >> top == known;
+            if (place[j] != NONE && (of_key || key[j] == bound) && fits)
+                atomicAdd(room.bins + ((u32)(value >> low) & ((1u << (top - low)) - 1)), 1u);
+        }
+        known = known << (top - low) | digit_with(room, left);
+        above = of_key ? low + 32 : low;
+        if (of_key && low == 0) {
+            bound = (U)known;
+            known = 0;
+        }
+    }
+    last = (u32)known;
+}
+
+// The list becomes those of all threads' keys that may be among the first k; returns how many.
+template <class P> __device__ __forceinline__
+u32 listed(const U (&key)[MEMBERS], const P& place, u32 k, U& bound, Room& room) {
+    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    U best = (U)~(U)0;
+#pragma unroll
+    for (int j = 0; j < MEMBERS; ++j)
+        if (place[j] != NONE && key[j] < best) best = key[j];
+    // k best keys of threads, as many of each warp, are k keys up to the greatest of them.
+    int rank = 0;
+#pragma unroll
+    for (int far = 0; far < 32; ++far) {
+        const U other = of_lane(best, far, 32);
+        rank += other < best || (other == best && far < lane);
+    }
+    if (rank == ((int)k + WARPS - 1) / WARPS - 1) room.bounds[warp] = best;
+    __syncthreads();
+    U greatest = 0;
+#pragma unroll
+    for (int w = 0; w < WARPS; ++w)
+        if (room.bounds[w] > greatest) greatest = room.bounds[w];
+    if (greatest < bound) bound = greatest;
+    u32 last = NONE, all, at = 0;
+    for (int again = 0; again < 2; ++again) {
+        u32 mine = 0;
+#pragma unroll
+        for (int j = 0; j < MEMBERS; ++j)
+            mine += place[j] != NONE && (key[j] < bound || (key[j] == bound && place[j] <= last));
+        at = sum_before<THREADS>(mine, room.sums, all);
+        if (all <= CAP) break;
+        find(key, place, k, room, bound, last);
+    }
+#pragma unroll
+    for (int j = 0; j < MEMBERS; ++j) {
+        if (place[j] == NONE || key[j] > bound || (key[j] == bound && place[j] > last)) continue;
+        room.key[at] = key[j];
+        room.place[at++] = place[j];
+    }
+    __syncthreads();
+    return all;
+}
+
+// keys and spots [rows, parts, CAP], counts [rows, parts]; arrived [rows] is zero before. All idle
+// where parts is 1.
+extern "C" __global__ void __launch_bounds__(THREADS, 2)
+NAME(X* __restrict__ values, i64* __restrict__ places, U* __restrict__ keys,
+     u32* __restrict__ spots, u32* __restrict__ counts, u32* __restrict__ arrived,
+     const X* __restrict__ x, const u32 packed, const i64 n, const i64 chunk, const i64 parts,
+     const i64 wanted) {
+    __shared__ Room room;
+    __shared__ bool last;
+    const i64 row = blockIdx.x / parts, part = blockIdx.x - row * parts;
+    const i64 start = part * chunk, end = start + chunk < n ? start + chunk : n;
+    const int t = threadIdx.x;
+    x += row * n;
+    U key[MEMBERS], bound = (U)~(U)0;
+    u32 held = 0;
+    for (i64 base = start; base < end; base += THREADS * ITEMS) {
+#pragma unroll
+        for (int d = 0; d < DEEP; ++d) {
+            U pack[EACH];
+            load(pack, x, base + (d * THREADS + t) * EACH, end, packed);
+#pragma unroll
+            for (int k = 0; k < EACH; ++k) key[d * EACH + k] = pack[k];
+        }
+        key[ITEMS] = room.key[t];
+        const u32 first = (u32)base + t * EACH;
+        const Straight place = {first, (u32)end, t < held ? room.place[t] : NONE};
+        held = listed(key, place, (u32)wanted, bound, room);
+    }
+    if (parts > 1) {
+        const i64 own = row * parts + part;
+        if (t < held) {
+            keys[own * CAP + t] = room.key[t];
+            spots[own * CAP + t] = room.place[t];
+        }
+        if (t == 0) counts[own] = held;
+        __threadfence();
+        __syncthreads();
+        if (t == 0) last = atomicAdd(arrived + row, 1u) == (u32)parts - 1;
+        __syncthreads();
+        if (!last) return;
+        __threadfence();
+        held = 0;
+        bound = (U)~(U)0;
+        for (i64 first = 0; first < parts; first += ITEMS) {
+            Given place;
+#pragma unroll
+            for (int j = 0; j < ITEMS; ++j) {
+                const i64 other = row * parts + first + j;
+                const bool real = first + j < parts && t < read_fresh(counts + other);
+                key[j] = real ? read_fresh(keys + other * CAP + t) : (U)0;
+                place.at[j] = real ? read_fresh(spots + other * CAP + t) : NONE;
+            }
+            key[ITEMS] = room.key[t];
+            place.at[ITEMS] = t < held ? room.place[t] : NONE;
+            held = listed(key, place, (u32)wanted, bound, room);
+        }
+    }
+    if (t >= held) return;
+    const U own = room.key[t];
+    const u32 at = room.place[t];
+    u32 rank = 0;
+    for (u32 i = 0; i < held; ++i)
+        rank += room.key[i] < own || (room.key[i] == own && room.place[i] < at);
+    if (rank >= wanted) return;
+    values[row * wanted + rank] = x[at];
+    places[row * wanted + rank] = at;
 }
 #endif

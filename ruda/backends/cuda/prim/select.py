@@ -1,8 +1,10 @@
 """The first k along an axis: found by the digits of order-preserving keys, then sorted.
 
-Short rows are sorted whole. In long ones the k-th key is found digit by digit, by several blocks a
-row where rows are few; the winners are written in the order of their places and sorted stably, so
-that of a tie the lower place comes first. For more than ``LARGEST_BLOCK`` winners all is sorted.
+Short rows are sorted whole. For few winners blocks list the keys that may win, and the last block
+of a row sorts what all of its blocks have listed. Else the k-th key is found digit by digit, by
+several blocks a row where rows are few; the winners are written in the order of their places and
+sorted stably. Of a tie the lower place comes first. For more than ``LARGEST_BLOCK`` winners all is
+sorted.
 """
 
 from __future__ import annotations
@@ -22,6 +24,10 @@ from ruda.core.spec import spec_of
 
 # Elements of a pack, and packs that a thread has under way.
 THREADS, _EACH, _DEEP, _LARGEST_PARTS = 256, 4, 4, 256
+# Winners and elements of a row, up to which blocks make lists; packs that a thread of such a block
+# has at once, of so many bytes; blocks of a multiprocessor.
+_FEW, _LISTED = 96, 1 << 20
+_LIST_DEEP, _LIST_BYTES, _LIST_BLOCKS = 6, 128, 4
 
 Run = Callable[[int, int, int], None]
 
@@ -40,6 +46,11 @@ class Top(NamedTuple):
         """Bits of a digit."""
         return 8 if self.dtype.itemsize <= 2 else 11
 
+    @property
+    def deep(self) -> int:
+        """Packs that a thread looks at at once where blocks make lists."""
+        return max(1, min(_LIST_DEEP, _LIST_BYTES // (_EACH * self.dtype.itemsize)))
+
     def launcher(self, client: Any, mode: int, grid: int, slots: int, *fixed: int) -> Launcher:
         """The kernel of ``mode``, with ``fixed`` for its last parameters."""
         name = f"topk_{code_of(self.dtype)}" + "_least" * (not self.largest) + f"_m{mode}"
@@ -48,8 +59,9 @@ class Top(NamedTuple):
             NAME=name,
             X=stored(self.dtype),
             LARGEST=int(self.largest),
-            BINS=1 << self.digit,
+            BINS=1 << self.digit if mode != 4 else 2048,
             THREADS=THREADS,
+            DEEP=self.deep if mode == 4 else _DEEP,
             MODE=mode,
         )
         packed = [struct.pack("<q", value) for value in fixed]
@@ -82,7 +94,34 @@ def _chosen(client: Any, top: Top) -> Run:
         order = Order(top.dtype, top.rows, top.n, top.largest, True, True, top.k)
         run = sorter(client, order)
         return lambda x, values, places: run(x, values, places, 0)
+    if top.k <= _FEW and top.n <= _LISTED:
+        return _listed(client, top)
     return _selected(client, top) if top.k <= LARGEST_BLOCK else _cut(client, top)
+
+
+def _listed(client: Any, top: Top) -> Run:
+    """Lists of what may win, in one launch."""
+    sweep = THREADS * _EACH * top.deep
+    wanted = -(-client.driver.multiprocessors * _LIST_BLOCKS // top.rows)
+    parts = max(1, min(wanted, -(-top.n // sweep)))
+    chunk = -(-top.n // parts // sweep) * sweep
+    parts = -(-top.n // chunk)
+    lists = top.rows * parts * (parts > 1)
+    slots = lists * THREADS
+    ends = [0, slots * top.dtype.itemsize, slots * 4, lists * 4, top.rows * 4 * (parts > 1)]
+    ends = [sum(-(-size // 8) * 8 for size in ends[: i + 1]) for i in range(len(ends))]
+    work = spec_of(client, (ends[-1],), uint8)
+    launch = top.launcher(client, 4, top.rows * parts, 8, top.n, chunk, parts, top.k)
+    vectors = top.n % _EACH == 0
+
+    def run(x: int, values: int, places: int) -> None:
+        room = allocate(client.pool, work)
+        at = [room.address + end for end in ends]
+        if parts > 1:
+            client.fill_zero(at[3], 4 * top.rows)
+        launch(values, places, *at[:4], x, int(vectors and x & 15 == 0))
+
+    return run
 
 
 def _cut(client: Any, top: Top) -> Run:

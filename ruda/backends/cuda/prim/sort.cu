@@ -2,7 +2,7 @@
 //
 // MODE 1  n up to 64: a warp to a row counts for each element how many come before it.
 // MODE 2  n up to THREADS ITEMS: a block to a row, all passes in shared memory (SHARED bytes).
-// MODE 3  counts of all digits of a row: grid rows parts, a block to up to 2^19 elements.
+// MODE 3  counts of all digits of a row: grid rows parts, each part a chunk.
 // MODE 4  counts to first places: a block of 256 threads to a row and pass.
 // MODE 5  one pass over rows of any length below 2^32: as many blocks as the device holds take
 //         tiles of THREADS ITEMS by ticket; where a tile's digits go follows from the counts shown
@@ -10,7 +10,8 @@
 //         tile are on their way. FIRST reads elements, LAST writes what is wanted (SHARED bytes).
 // Settings: X an element, PASSES (digits that count), DESCENDING, PAIRS (a place travels with each
 // key), VALUES and PLACES (what is written), PLACE (type of a place written), STATUS (u32 for rows
-// below 2^30, else u64), BLOCKS to a multiprocessor. MODE 1 and 2 write the first `kept`.
+// below 2^30, else u64), SHIFT (of a pass), BLOCKS to a multiprocessor. MODE 1 and 2 write only the
+// first `kept`.
 #include "ruda/keys.cuh"
 #include "ruda/together.cuh"
 
@@ -23,61 +24,35 @@ __device__ __forceinline__ U key_of(X v) { return ordered(v, PAIRS, DESCENDING);
 __device__ __forceinline__ int digit_of(U key, int shift) { return (int)(key >> shift) & 255; }
 
 #if MODE == 2 || MODE == 5
-// The lanes of the warp with the same digit.
-__device__ __forceinline__ u32 lanes_with(int digit) {
-    u32 peers = 0xffffffffu;
-#pragma unroll
-    for (int b = 0; b < 8; ++b) {
-        const bool one = digit >> b & 1;
-        const u32 vote = __ballot_sync(0xffffffffu, one);
-        peers &= one ? vote : ~vote;
-    }
-    return peers;
+// The lanes of the warp with another digit. Integer work bounds a pass, most of it this.
+__device__ __forceinline__ u32 lanes_without(u32 digit) {
+    return lanes_unlike<1>(digit) | lanes_unlike<2>(digit) | lanes_unlike<4>(digit) |
+           lanes_unlike<8>(digit) | lanes_unlike<16>(digit) | lanes_unlike<32>(digit) |
+           lanes_unlike<64>(digit) | lanes_unlike<128>(digit);
 }
-
-// Keys whose peers are looked up before any of them is counted: counters are then not waited for
-// one by one.
-#define BATCH 4
-
-// Two ranks of up to 16 bits a register.
-struct Ranks {
-    u32 pair[(ITEMS + 1) / 2];
-    __device__ __forceinline__ void set(int k, u32 rank) {
-        pair[k / 2] = k % 2 ? pair[k / 2] | rank << 16 : rank;
-    }
-    __device__ __forceinline__ int operator[](int k) const {
-        return (int)(k % 2 ? pair[k / 2] >> 16 : pair[k / 2] & 0xffffu);
-    }
-};
 
 // rank[k]: how many equal digits lie before key k in this warp's part of the tile, which is 32
 // ITEMS keys in a row, key k of a lane at 32 k + lane. counts [WARPS, 256] ends as totals of the
 // warps.
 __device__ __forceinline__ void rank_in_warps(const U (&key)[ITEMS], int shift, u32* counts,
-                                              Ranks& rank) {
+                                              u16 (&rank)[ITEMS]) {
     for (int i = threadIdx.x; i < WARPS * DIGITS; i += THREADS) counts[i] = 0;
     __syncthreads();
-    const int lane = threadIdx.x & 31;
-    const u32 below = (1u << lane) - 1;
+    const u32 lane = threadIdx.x & 31, below = (1u << lane) - 1, above = ~below << 1;
     u32* own = counts + (threadIdx.x >> 5) * DIGITS;
 #pragma unroll
-    for (int k0 = 0; k0 < ITEMS; k0 += BATCH) {
-        u32 peers[BATCH], met[BATCH];
-#pragma unroll
-        for (int b = 0; b < BATCH && k0 + b < ITEMS; ++b)
-            peers[b] = lanes_with(digit_of(key[k0 + b], shift));
-#pragma unroll
-        for (int b = 0; b < BATCH && k0 + b < ITEMS; ++b) {
-            met[b] = 0;
-            if ((peers[b] & below) == 0)
-                met[b] = atomicAdd(own + digit_of(key[k0 + b], shift), (u32)__popc(peers[b]));
-            __syncwarp();
-        }
-#pragma unroll
-        for (int b = 0; b < BATCH && k0 + b < ITEMS; ++b)
-            rank.set(k0 + b, __shfl_sync(0xffffffffu, met[b], __ffs(peers[b]) - 1) +
-                                 __popc(peers[b] & below));
+    for (int k = 0; k < ITEMS; ++k) {
+        const int digit = digit_of(key[k], shift);
+        const u32 differ = lanes_without((u32)digit);
+        const u32 before = __popc(~differ & below);
+        u32* count = own + digit;
+        const u32 end = *count + before;
+        __syncwarp();
+        if ((~differ & above) == 0) *count = end + 1;
+        __syncwarp();
+        rank[k] = (u16)end;
     }
+    __syncthreads();
 }
 
 __device__ __forceinline__ u32 over_warps(const u32* counts, int digit) {
@@ -135,7 +110,7 @@ NAME(X* __restrict__ values, PLACE* __restrict__ places, const X* __restrict__ x
     x += row * n;
     U key[ITEMS];
     u16 place[ITEMS];
-    Ranks rank;
+    u16 rank[ITEMS];
 #pragma unroll
     for (int k = 0; k < ITEMS; ++k) {
         const int i = first + 32 * k;
@@ -145,7 +120,6 @@ NAME(X* __restrict__ values, PLACE* __restrict__ places, const X* __restrict__ x
 #pragma unroll 1
     for (int pass = 0; pass < PASSES; ++pass) {
         rank_in_warps(key, 8 * pass, counts, rank);
-        __syncthreads();
         const int digit = threadIdx.x;
         const u32 total = digit < DIGITS ? over_warps(counts, digit) : 0;
         u32 all;
@@ -178,30 +152,27 @@ NAME(X* __restrict__ values, PLACE* __restrict__ places, const X* __restrict__ x
 #endif
 
 #if MODE == 3
-// A counter has two digits, 128 apart, in its halves, and a bank for each lane (or two lanes): what
-// the keys are like does not make threads wait for each other.
-#define HALF (DIGITS / 2)
-#define COLUMNS (PASSES > 4 ? 16 : 32)
+// A counter for each digit and column of lanes, in a bank that another lane may share: what the keys
+// are like hardly makes threads wait for each other.
+#define COLUMNS (PASSES > 4 ? 8 : 16)
 #define EACH (16 / (int)sizeof(X))
 #define DEEP 4
 struct alignas(16) Pack { X at[EACH]; };
 
 __device__ __forceinline__ void tally(u32* own, U key) {
 #pragma unroll
-    for (int p = 0; p < PASSES; ++p) {
-        const int digit = digit_of(key, 8 * p), low = digit & (HALF - 1);
-        u32* word = own + (p * HALF + low) * COLUMNS + (threadIdx.x & (COLUMNS - 1));
-        atomicAdd(word, digit > low ? 1u << 16 : 1u);
-    }
+    for (int p = 0; p < PASSES; ++p)
+        atomicAdd(own + (p * DIGITS + digit_of(key, 8 * p)) * COLUMNS, 1u);
 }
 
-// counts [rows, PASSES, 256], zeroed before; chunk a multiple of EACH, up to 2^19.
+// counts [rows, PASSES, 256], zeroed before; chunk a multiple of EACH, below 2^31.
 extern "C" __global__ void __launch_bounds__(THREADS)
 NAME(STATUS* __restrict__ counts, const X* __restrict__ x, const i64 n, const i64 chunk,
      const i64 parts) {
-    DYNAMIC_SHARED(u32, own);
-    for (int i = threadIdx.x; i < PASSES * HALF * COLUMNS; i += THREADS) own[i] = 0;
+    DYNAMIC_SHARED(u32, all);
+    for (int i = threadIdx.x; i < PASSES * DIGITS * COLUMNS; i += THREADS) all[i] = 0;
     __syncthreads();
+    u32* own = all + (threadIdx.x & (COLUMNS - 1));
     const i64 row = blockIdx.x / parts, start = (blockIdx.x - row * parts) * chunk;
     const int count = (int)(n - start < chunk ? n - start : chunk);
     x += row * n + start;
@@ -226,16 +197,10 @@ NAME(STATUS* __restrict__ counts, const X* __restrict__ x, const i64 n, const i6
     for (int i = done + threadIdx.x; i < count; i += THREADS) tally(own, key_of(x[i]));
     __syncthreads();
     counts += row * PASSES * DIGITS;
-    for (int i = threadIdx.x; i < PASSES * HALF; i += THREADS) {
-        u32 low = 0, high = 0;
-        for (int c = 0; c < COLUMNS; ++c) {
-            const u32 both = own[i * COLUMNS + ((c + i) & (COLUMNS - 1))];
-            low += both & 0xffffu;
-            high += both >> 16;
-        }
-        STATUS* to = counts + i / HALF * DIGITS + i % HALF;
-        if (low) atomicAdd(to, (STATUS)low);
-        if (high) atomicAdd(to + HALF, (STATUS)high);
+    for (int i = threadIdx.x; i < PASSES * DIGITS; i += THREADS) {
+        u32 sum = 0;
+        for (int c = 0; c < COLUMNS; ++c) sum += all[i * COLUMNS + ((c + i) & (COLUMNS - 1))];
+        if (sum) atomicAdd(counts + i, (STATUS)sum);
     }
 }
 #endif
@@ -324,25 +289,55 @@ struct Tile {
 __device__ __forceinline__ int spot(int k) {
     return (threadIdx.x >> 5) * 32 * ITEMS + (threadIdx.x & 31) + 32 * k;
 }
+#if FIRST
+__device__ __forceinline__ U taken(X v) { return key_of(v); }
+#else
+__device__ __forceinline__ U taken(U key) { return key; }
+#endif
+// This thread's keys of a tile; past the end all ones.
 __device__ __forceinline__ void load(U (&key)[ITEMS], const IN* x, const Tile& at) {
     x += at.first;
+    if (at.valid == TILE) {
 #pragma unroll
-    for (int k = 0; k < ITEMS; ++k) {
-#if FIRST
-        key[k] = spot(k) < at.valid ? key_of(x[spot(k)]) : (U)~(U)0;
-#else
-        key[k] = spot(k) < at.valid ? x[spot(k)] : (U)~(U)0;
-#endif
+        for (int k = 0; k < ITEMS; ++k) key[k] = taken(x[spot(k)]);
+        return;
     }
+#pragma unroll
+    for (int k = 0; k < ITEMS; ++k) key[k] = spot(k) < at.valid ? taken(x[spot(k)]) : (U)~(U)0;
+}
+// The places that came with them.
+__device__ __forceinline__ void load_places(u32 (&place)[ITEMS], const u32* given, const Tile& at) {
+    given += at.first;
+    if (at.valid == TILE) {
+#pragma unroll
+        for (int k = 0; k < ITEMS; ++k) place[k] = given[spot(k)];
+        return;
+    }
+#pragma unroll
+    for (int k = 0; k < ITEMS; ++k) place[k] = spot(k) < at.valid ? given[spot(k)] : 0;
+}
+
+// Key i of the sorted tile goes to its place in the row.
+__device__ __forceinline__ void write_out(TO* values, TARGET* places, const U* keys,
+                                          const u32* from, const u32* base, int i) {
+    const U one = keys[i];
+    const u32 to = base[digit_of(one, SHIFT)] + i;
+#if LAST
+    if (VALUES) values[to] = unordered<X>(one, DESCENDING);
+    if (PLACES) places[to] = from[i];
+#else
+    values[to] = one;
+    if (PAIRS) places[to] = from[i];
+#endif
 }
 
 // work, zero before: a ticket, then status [rows tiles, 256].
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 NAME(TO* __restrict__ values, TARGET* __restrict__ places, const IN* __restrict__ x,
      const u32* __restrict__ given, const STATUS* __restrict__ starts, u64* __restrict__ work,
-     const i64 n, const u32 tiles, const u32 all_tiles, const int shift) {
-    DYNAMIC_SHARED(i64, base);
-    u32* counts = reinterpret_cast<u32*>(base + DIGITS);
+     const i64 n, const u32 tiles, const u32 all_tiles) {
+    DYNAMIC_SHARED(u32, base);
+    u32* counts = base + DIGITS;
     u32* room = counts + WARPS * DIGITS;
     U* keys = reinterpret_cast<U*>(room + 64);
     u32* from = reinterpret_cast<u32*>(keys + TILE);
@@ -358,14 +353,10 @@ NAME(TO* __restrict__ values, TARGET* __restrict__ places, const IN* __restrict_
         const Tile at(number, n, tiles);
 #if PAIRS && !FIRST
         u32 carried[ITEMS];
-#pragma unroll
-        for (int k = 0; k < ITEMS; ++k)
-            carried[k] = spot(k) < at.valid ? given[at.first + spot(k)] : 0;
+        load_places(carried, given, at);
 #endif
-        Ranks rank;
-        rank_in_warps(key, shift, counts, rank);
-        if (threadIdx.x == 0) ticket = next;
-        __syncthreads();
+        u16 rank[ITEMS];
+        rank_in_warps(key, SHIFT, counts, rank);
         const int digit = threadIdx.x;
         STATUS* status = reinterpret_cast<STATUS*>(work + 1);
         status += (i64)(number - at.t) * DIGITS + digit;
@@ -375,6 +366,7 @@ NAME(TO* __restrict__ values, TARGET* __restrict__ places, const IN* __restrict_
             *reinterpret_cast<volatile STATUS*>(status + (i64)at.t * DIGITS) =
                 (at.t ? COUNTED : SUMMED) | (STATUS)total;
         }
+        if (threadIdx.x == 0) ticket = next;
         u32 all;
         const u32 local = sum_before<THREADS>(total, room, all);
         if (digit < DIGITS) starts_of_warps(counts, digit, local);
@@ -382,7 +374,7 @@ NAME(TO* __restrict__ values, TARGET* __restrict__ places, const IN* __restrict_
         const u32* own = counts + (threadIdx.x >> 5) * DIGITS;
 #pragma unroll
         for (int k = 0; k < ITEMS; ++k) {
-            const int to = (int)own[digit_of(key[k], shift)] + rank[k];
+            const u32 to = own[digit_of(key[k], SHIFT)] + rank[k];
             keys[to] = key[k];
 #if PAIRS && FIRST
             from[to] = at.t * TILE + spot(k);
@@ -394,23 +386,20 @@ NAME(TO* __restrict__ values, TARGET* __restrict__ places, const IN* __restrict_
         if (number < all_tiles) load(key, x, Tile(number, n, tiles));
         if (digit < DIGITS) {
             const STATUS before = looked_back(status, at.t, (STATUS)total);
-            const STATUS begin = starts[((i64)at.row * PASSES + (shift >> 3)) * DIGITS + digit];
-            base[digit] = at.row * n + (i64)begin + (i64)before - (i64)local;
+            const STATUS begin = starts[((i64)at.row * PASSES + SHIFT / 8) * DIGITS + digit];
+            // Places in a row are below 2^32; what is less than 0 here is so again with i added.
+            base[digit] = (u32)begin + (u32)before - local;
         }
         __syncthreads();
+        TO* row_values = values + at.row * n;
+        TARGET* row_places = places + at.row * n;
+        if (at.valid == TILE) {
 #pragma unroll
-        for (int k = 0; k < ITEMS; ++k) {
-            const int i = k * THREADS + threadIdx.x;
-            if (i >= at.valid) continue;
-            const U one = keys[i];
-            const i64 to = base[digit_of(one, shift)] + i;
-#if LAST
-            if (VALUES) values[to] = unordered<X>(one, DESCENDING);
-            if (PLACES) places[to] = from[i];
-#else
-            values[to] = one;
-            if (PAIRS) places[to] = from[i];
-#endif
+            for (int k = 0; k < ITEMS; ++k)
+                write_out(row_values, row_places, keys, from, base, k * THREADS + threadIdx.x);
+        } else {
+            for (int i = threadIdx.x; i < at.valid; i += THREADS)
+                write_out(row_values, row_places, keys, from, base, i);
         }
     }
 }

@@ -22,8 +22,6 @@ from ruda.core.spec import spec_of
 
 THREADS, DIGITS = 256, 256
 LARGEST_BLOCK = 4096
-# Elements that a block counts the digits of, at most: its counters have 16 bits.
-_COUNTED = 1 << 19
 
 
 class Shape(NamedTuple):
@@ -70,7 +68,8 @@ class Order(NamedTuple):
     def kernel(self, mode: int, shape: Shape, **more: object) -> tuple[str, str]:
         """Name and text of the kernel of ``mode``."""
         flags = "_desc" * self.descending + "_v" * self.values + "_p" * self.places
-        extra = "".join(f"_{k.lower()}" for k, v in more.items() if v) + "_wide" * (self.word == 8)
+        extra = "".join(f"_{k.lower()}{v}" for k, v in more.items() if v)
+        extra += "_wide" * (self.word == 8)
         extra += f"_of{self.digits}" * bool(self.passes) + "_u32" * (self.place is uint32)
         name = f"sort_{code_of(self.dtype)}{flags}_m{mode}_{shape.items}{extra}"
         text = instance(
@@ -88,7 +87,7 @@ class Order(NamedTuple):
             PLACES=int(self.places),
             PLACE=stored(self.place),
             STATUS="u64" if self.word == 8 else "u32",
-            **{k: int(bool(v)) for k, v in more.items()},
+            **more,
         )
         return name, text
 
@@ -174,10 +173,9 @@ def _histogram(client: Any, order: Order) -> tuple[Launcher, Launcher]:
     """Counts of all digits of all rows, and the places where digits start."""
     rows, n, digits = order.rows, order.n, order.digits
     shape = Shape(2 * THREADS, 1, 1)
-    columns = 16 if digits > 4 else 32
-    shared = 4 * digits * DIGITS // 2 * columns
+    shared = 4 * digits * DIGITS * (8 if digits > 4 else 16)
     wanted = -(-client.driver.multiprocessors * 3 // rows)
-    parts = max(1, -(-n // _COUNTED), min(wanted, -(-n // (shape.threads * 16))))
+    parts = max(1, min(wanted, -(-n // (shape.threads * 16))))
     chunk = -(-n // parts // 64) * 64
     parts = -(-n // chunk)
     name, text = order.kernel(3, shape)
@@ -189,13 +187,15 @@ def _histogram(client: Any, order: Order) -> tuple[Launcher, Launcher]:
 
 def _pass(client: Any, order: Order, shape: Shape, number: int, tiles: int) -> _Pass:
     size, final = order.dtype.itemsize, order.digits - 1
-    name, text = order.kernel(5, shape, FIRST=number == 0, LAST=number == final)
+    name, text = order.kernel(
+        5, shape, FIRST=int(number == 0), LAST=int(number == final), SHIFT=8 * number
+    )
     each = size + 4 * order.places
-    shared = 8 * DIGITS + _counts(shape.threads) + shape.threads * shape.items * each
+    shared = 4 * DIGITS + _counts(shape.threads) + shape.threads * shape.items * each
     count = order.rows * tiles
     grid = min(count, client.driver.multiprocessors * shape.blocks)
     fixed = [struct.pack("<q", order.n)]
-    fixed += [struct.pack("<I", value) for value in (tiles, count, 8 * number)]
+    fixed += [struct.pack("<I", value) for value in (tiles, count)]
     launch = Launcher(client, text, name, grid, shape.threads, (1,) * 6, fixed, shared)
     return _Pass(launch, (final - number) % 2 == 0)
 

@@ -70,4 +70,9 @@ template <int BYTES> inline void copy_async(void* shared, const void* global) {
     memcpy(shared, global, BYTES);
 }
 
+template <u32 MASK> inline u32 lanes_unlike(u32 value) {
+    const bool one = (value & MASK) != 0;
+    return __ballot_sync(~0u, one) ^ (one ? ~0u : 0u);
+}
+
 #define DYNAMIC_SHARED(T, NAME) T* NAME = reinterpret_cast<T*>(emulated::shared)

@@ -100,6 +100,18 @@ template <int BYTES> __device__ __forceinline__ void copy_async(void* shared, co
                      : "memory");
 }
 
+// The lanes of a whole warp that have another bit than this one where `mask` has its only one: a
+// test, a vote, a choice, a logical operation. The compiler's own way to test takes two more.
+template <u32 MASK> __device__ __forceinline__ u32 lanes_unlike(u32 value) {
+    u32 differ;
+    asm volatile("{ .reg .pred p; .reg .b32 t, all;\n"
+                 "and.b32 t, %1, %2; setp.ne.u32 p, t, 0;\n"
+                 "vote.sync.ballot.b32 t, p, 0xffffffff;\n"
+                 "selp.b32 all, 0xffffffff, 0, p; xor.b32 %0, t, all; }"
+                 : "=r"(differ) : "r"(value), "n"(MASK));
+    return differ;
+}
+
 // The dynamic shared memory of a block, as NAME, a pointer to T.
 #define DYNAMIC_SHARED(T, NAME)                                  \
     extern __shared__ __align__(16) unsigned char ruda_shared[]; \
