@@ -12,29 +12,22 @@ import numpy as np
 
 from ruda.core.dtypes import int64
 from ruda.core.errors import DTypeError, IndexRangeError
-from ruda.core.mode import MODE
 from ruda.core.shapes import Shape, broadcast_shapes
-from ruda.core.spec import Spec, weak_spec
 from ruda.ops.conversion import asarray
 from ruda.ops.index import INDEX, together, true_places
 from ruda.ops.index import index as _index
 from ruda.ops.join import stack, unstack
 from ruda.ops.keys import ALL, check_mask, consumed, entry_of, gap_of, is_mask, read_basic, too_many
 from ruda.ops.movement import broadcast_to, expand_dims, moveaxis, reshape
-from ruda.ops.strides import slice_view
+from ruda.ops.strides import shown
 from ruda.tensor.dispatch import OPS
-from ruda.tensor.launch import record
 from ruda.tensor.mutation import assign, update
-from ruda.tensor.operands import Vector, as_scalar
-from ruda.tensor.tensor import RudaTensor, wrap
-from ruda.tensor.views import register_view
+from ruda.tensor.operands import as_scalar
+from ruda.tensor.tensor import RudaTensor
 
-_SLICE = OPS["slice"]
 _PUT = OPS["index_put"]
-_find = _SLICE.hot.get
 _ONE, _ZERO = (1,), (0,)
 _SELECTORS = (RudaTensor, list, np.ndarray)
-_starts_spec: dict[Any, Spec] = {}
 
 
 def getitem(x: RudaTensor, key: Any, /) -> RudaTensor:
@@ -51,7 +44,7 @@ def getitem(x: RudaTensor, key: Any, /) -> RudaTensor:
     if cls is int and x.spec.shape:
         size = x.spec.shape[0]
         if -size <= key < size:
-            return _shown(x, (key + size if key < 0 else key,), _ONE, _ONE, _ZERO)
+            return shown(x, (key + size if key < 0 else key,), _ONE, _ONE, _ZERO)
     elif cls in _SELECTORS:
         found = _alone("getitem", x, key)
         if found is not None:
@@ -98,33 +91,12 @@ def setitem(x: RudaTensor, key: Any, value: Any, /) -> None:
             raise error.renamed("setitem") from None
 
 
-def _shown(
-    x: RudaTensor, starts: Shape, lengths: Shape, steps: Shape, dropped: Shape
-) -> RudaTensor:
-    """The view ``slice`` makes, without the detours of the general entry."""
-    mode = MODE.get()
-    if mode.special:
-        return slice_view(x, Vector(starts), lengths, steps, dropped)
-    spec = x.spec
-    by_value = _starts_spec.get(spec.client)
-    if by_value is None:
-        by_value = _starts_spec[spec.client] = weak_spec(spec.client, "int")
-    key = (spec, by_value, lengths, steps, dropped)
-    plan = _find(key) or _SLICE.miss(key, key[:2], key[2:])
-    handle = plan.run(x.handle, starts)
-    out = wrap(plan.out, handle)
-    register_view(x, out)
-    if x.node is not None and mode.grad and plan.records:
-        out.node = record(plan, (x.handle, Vector(starts)), (x.node, None), handle)
-    return out
-
-
 def _basic_view(
     x: RudaTensor, starts: Shape, lengths: Shape, steps: Shape, dropped: Shape, fresh: list[int]
 ) -> RudaTensor:
     if fresh and not lengths:
         return expand_dims(x, fresh)
-    out = _shown(x, starts, lengths, steps, dropped)
+    out = shown(x, starts, lengths, steps, dropped)
     return expand_dims(out, fresh) if fresh else out
 
 

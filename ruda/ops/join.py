@@ -12,11 +12,10 @@ from ruda.core.errors import ArgumentError, DTypeError, ShapeError
 from ruda.core.shapes import Shape, index, normalize_axis
 from ruda.ops.movement import reshape
 from ruda.ops.rules import Specs
-from ruda.ops.strides import slice_view, span
+from ruda.ops.strides import shown, span
 from ruda.ops.table import composite, row
 from ruda.tensor.dispatch import OPS, slow
 from ruda.tensor.given import given_tensors
-from ruda.tensor.operands import Vector
 from ruda.tensor.tensor import RudaTensor
 
 _reshape = OPS["reshape"].call
@@ -123,10 +122,7 @@ def unstack(x: RudaTensor, /, *, axis: int = 0) -> tuple[RudaTensor, ...]:
     place = normalize_axis(axis, x.spec.ndim, "unstack")
     lengths = (*x.spec.shape[:place], 1)
     steps, lead = (1,) * (place + 1), (0,) * place
-    return tuple(
-        slice_view(x, Vector((*lead, i)), lengths, steps, (place,))
-        for i in range(x.spec.shape[place])
-    )
+    return tuple(shown(x, (*lead, i), lengths, steps, (place,)) for i in range(x.spec.shape[place]))
 
 
 @given_tensors
