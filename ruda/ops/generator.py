@@ -10,8 +10,8 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from ruda.core.devices import default_device
-from ruda.core.errors import ArgumentError, DTypeError, StrategyError
+from ruda.core.devices import client
+from ruda.core.errors import ArgumentError, DeviceError, DTypeError, StrategyError
 from ruda.core.shapes import index
 from ruda.ops.reference import philox
 from ruda.tensor.host import check_untraced
@@ -19,6 +19,8 @@ from ruda.tensor.host import check_untraced
 DRAWS = 1 << philox.DRAW_BITS
 SEEDS = 1 << philox.SEED_BITS
 JUMP = 1 << 40
+# Of a vendor's generator, whose words are counted by 64 bits: each draw has 2**34 of them.
+VENDOR_DRAWS = 1 << 30
 
 # Words under these attempts make seeds of other generators: no operator is refused so often.
 _SPLITTING = (1 << philox.ATTEMPT_BITS) - 1
@@ -32,6 +34,9 @@ class Generator:
     epoch and the index of a sample; streams of different labels are independent. Philox 4x32-10
     underneath: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC'11.
 
+    With ``engine="vendor"`` cuRAND fills uniform, normal and integer tensors on CUDA devices: other
+    numbers, the same again for seed, draw and device. Such a stream has 2**30 draws.
+
     Raises ``ArgumentError`` for a seed or label outside of 0 to 2**64 - 1, and ``StrategyError``
     for ``engine="vendor"`` where no vendor's generator is there.
 
@@ -40,18 +45,22 @@ class Generator:
     (0, 2)
     """
 
-    __slots__ = ("__weakref__", "_draw", "_lock", "_seed")
-
-    engine = "philox"
+    __slots__ = ("__weakref__", "_draw", "_engine", "_lock", "_seed")
 
     def __init__(self, seed: int = 0, *labels: int, engine: str = "philox") -> None:
         _check_engine(engine)
         check_untraced("Generator", "a generator is made or reseeded")
+        self._engine = engine
         self._seed = _word(seed, "seed")
         for label in labels:
             self._seed = _derived(self._seed, _word(label, "label"), 1, _LABELLING)[0]
         self._draw = 0
         self._lock = threading.Lock()
+
+    @property
+    def engine(self) -> str:
+        """``"philox"``, or ``"vendor"`` for cuRAND."""
+        return self._engine
 
     @property
     def seed(self) -> int:
@@ -67,7 +76,7 @@ class Generator:
         return f"Generator(seed={self._seed}, draw={self._draw}, engine={self.engine!r})"
 
     def __reduce__(self) -> Any:
-        return _restored, (self._seed, self._draw)
+        return _restored, (self._seed, self._draw, self._engine)
 
     def advance(self, draws: int = 1) -> int:
         """Take the next ``draws`` draw numbers for the caller and return the first of them.
@@ -78,8 +87,9 @@ class Generator:
         check_untraced("Generator.advance", "a generator is moved on by hand")
         with self._lock:
             first = self._draw
-            if not 0 <= count <= DRAWS - first:
-                expected = f"0 to {DRAWS - first}"
+            left = (DRAWS if self._engine == "philox" else VENDOR_DRAWS) - first
+            if not 0 <= count <= left:
+                expected = f"0 to {left}"
                 raise ArgumentError("Generator.advance", "leaves the stream", draws, expected)
             self._draw = first + count
         return first
@@ -107,13 +117,17 @@ class Generator:
         if number < 0:
             raise ArgumentError("Generator.split", "count is negative", count)
         seeds = _derived(self._seed, self.advance(), number, _SPLITTING)
-        return [Generator(seed) for seed in seeds]
+        return [Generator(seed, engine=self._engine) for seed in seeds]
 
     def jump(self, streams: int = 1) -> Generator:
         """A generator of the same seed, ``streams`` times 2**40 draws further on.
 
-        Generators of different jumps do not overlap until one of them made 2**40 draws.
+        Generators of different jumps do not overlap until one of them made 2**40 draws. Raises
+        ``StrategyError`` for a vendor's, whose stream has fewer.
         """
+        if self._engine != "philox":
+            what = "the stream of a vendor's generator is too short"
+            raise StrategyError("Generator.jump", what, self, hint="split()")
         number = index(streams, "Generator.jump", "streams")
         if number < 0:
             raise ArgumentError("Generator.jump", "streams is negative", streams)
@@ -121,16 +135,21 @@ class Generator:
         out.advance(self._draw + number * JUMP)
         return out
 
-    def state_dict(self) -> dict[str, int]:
-        """Seed and draw number, from which the stream goes on exactly; never waits for a device."""
-        with self._lock:
-            return {"seed": self._seed, "draw": self._draw}
+    def state_dict(self) -> dict[str, Any]:
+        """Seed and draw number, from which the stream goes on exactly; never waits for a device.
 
-    def load_state_dict(self, state: Mapping[str, int]) -> None:
+        That of a vendor's generator names the engine too.
+        """
+        with self._lock:
+            named = {} if self._engine == "philox" else {"engine": self._engine}
+            return {"seed": self._seed, "draw": self._draw, **named}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a ``state_dict``. Raises ``ArgumentError`` for anything else."""
         check_untraced("load_state_dict", "a generator is made or reseeded")
-        if set(state) != {"seed", "draw"}:
-            expected = "a mapping of seed and draw"
+        engine = state.get("engine", "philox")
+        if set(state) - {"engine"} != {"seed", "draw"} or engine != self._engine:
+            expected = f"seed and draw of the engine {self._engine!r}"
             raise ArgumentError("load_state_dict", "not a generator's state", dict(state), expected)
         seed, draw = _word(state["seed"], "seed"), _word(state["draw"], "draw")
         with self._lock:
@@ -138,12 +157,15 @@ class Generator:
 
 
 def _check_engine(engine: str) -> None:
-    if engine == "vendor":
-        got = f'engine="vendor" with the default device {default_device()}'
-        what = "no generator of a vendor's library is there"
-        raise StrategyError("Generator", what, got, "a CUDA device with cuRAND", 'engine="philox"')
-    if engine != "philox":
+    if engine not in ("philox", "vendor"):
         raise ArgumentError("Generator", "unknown engine", repr(engine), '"philox" or "vendor"')
+    if engine == "vendor":
+        try:
+            client("cuda")
+        except DeviceError as error:
+            what = f"no generator of a vendor's library is there ({error.what})"
+            expected, hint = "a CUDA device with cuRAND", 'engine="philox"'
+            raise StrategyError("Generator", what, 'engine="vendor"', expected, hint) from None
 
 
 def _word(value: Any, name: str) -> int:
@@ -159,15 +181,15 @@ def _derived(seed: int, draw: int, count: int, attempt: int) -> list[int]:
     return [low | high << 32 for low, high in zip(words[::2], words[1::2], strict=True)]
 
 
-def _restored(seed: int, draw: int) -> Generator:
-    out = Generator(seed)
+def _restored(seed: int, draw: int, engine: str = "philox") -> Generator:
+    out = Generator(seed, engine=engine)
     out.advance(draw)
     return out
 
 
 def _unchecked(seed: int) -> Generator:
     out: Generator = object.__new__(Generator)
-    out._seed, out._draw, out._lock = seed, 0, threading.Lock()
+    out._seed, out._draw, out._lock, out._engine = seed, 0, threading.Lock(), "philox"
     return out
 
 
@@ -175,11 +197,14 @@ def _unchecked(seed: int) -> Generator:
 default_generator = _unchecked(0)
 
 
-def chosen(generator: Any, op: str) -> Generator:
-    """``generator``, or the default one for None."""
+def chosen(generator: Any, op: str, vendor: bool = False) -> Generator:
+    """``generator``, or the default one for None; that of a vendor only where it can draw."""
     if generator is None:
         return default_generator
     if not isinstance(generator, Generator):
         expected = "a ruda.random.Generator or None"
         raise DTypeError(op, "not a generator", type(generator).__name__, expected)
+    if generator.engine != "philox" and not vendor:
+        what = "a vendor's generator draws uniform, normal and integer tensors alone"
+        raise StrategyError(op, what, generator, hint='engine="philox"')
     return generator

@@ -13,6 +13,7 @@ from ruda.core.devices import client as client_of
 from ruda.core.dtypes import FLOAT, DType, as_dtype
 from ruda.core.errors import DTypeError, GradientError, ShapeError
 from ruda.core.shapes import Shape, broadcast_shapes, normalize_shape
+from ruda.ops import vendor
 from ruda.ops.generator import chosen
 from ruda.ops.reference import random as continuous
 from ruda.ops.reference import random_checks as checks
@@ -129,6 +130,22 @@ def key(op: str, generator: Any) -> tuple[Any, Any]:
     return seed_number(source), draw_number(source)
 
 
+def _drawn_uniform(place: Place, low: float, high: float, generator: Any) -> RudaTensor:
+    source = chosen(generator, "uniform", vendor=True)
+    if source.engine != "philox":
+        return vendor.uniform(source, place.device, place.shape, place.dtype, low, high)
+    at = key("uniform", source)
+    return _uniform(low, high, *at, place.shape, place.dtype, place.device)
+
+
+def _drawn_normal(place: Place, mean: float, std: float, generator: Any) -> RudaTensor:
+    source = chosen(generator, "normal", vendor=True)
+    if source.engine != "philox":
+        return vendor.normal(source, place.device, place.shape, place.dtype, mean, std)
+    at = key("normal", source)
+    return _normal(mean, std, *at, place.shape, place.dtype, place.device)
+
+
 def _real(place: Place) -> Any:
     return compute_dtype(place.dtype.numpy)
 
@@ -157,12 +174,10 @@ def uniform(
     """
     place = Place("uniform", shape, device, (low, high), dtype)
     if has_tensors(low, high):
-        u = _uniform(0.0, 1.0, *key("uniform", generator), place.shape, place.dtype, place.device)
-        return u * (high - low) + low
+        return _drawn_uniform(place, 0.0, 1.0, generator) * (high - low) + low
     low, high = scalar("uniform", "low", low), scalar("uniform", "high", high)
     checks.check_uniform(low, high, _real(place))
-    at = key("uniform", generator)
-    return _uniform(low, high, *at, place.shape, place.dtype, place.device)
+    return _drawn_uniform(place, low, high, generator)
 
 
 def normal(
@@ -184,13 +199,11 @@ def normal(
     """
     place = Place("normal", shape, device, (mean, std), dtype)
     if has_tensors(mean, std):
-        z = _normal(0.0, 1.0, *key("normal", generator), place.shape, place.dtype, place.device)
-        return z * std + mean
+        return _drawn_normal(place, 0.0, 1.0, generator) * std + mean
     mean, std = scalar("normal", "mean", mean), scalar("normal", "std", std)
     checks.check_finite("normal", _real(place), mean=mean)
     checks.check_scale("normal", _real(place), "std", std, zero=True)
-    at = key("normal", generator)
-    return _normal(mean, std, *at, place.shape, place.dtype, place.device)
+    return _drawn_normal(place, mean, std, generator)
 
 
 def truncated_normal(

@@ -9,7 +9,9 @@ from ruda.core.devices import client as client_of
 from ruda.core.dtypes import FLOAT, as_dtype
 from ruda.core.errors import ArgumentError, DTypeError, ShapeError
 from ruda.core.shapes import index, normalize_axis, normalize_shape
+from ruda.ops import vendor
 from ruda.ops.embed import embedding
+from ruda.ops.generator import chosen
 from ruda.ops.movement import moveaxis, reshape
 from ruda.ops.random import Place, drawn, has_tensors, key, scalar
 from ruda.ops.reference import random_checks as checks
@@ -101,6 +103,9 @@ def integers(
         raise DTypeError("integers", "not an integer dtype", kind)
     checks.check_integers(first, last, kind.numpy)
     size = normalize_shape(shape, "integers")
+    source = chosen(generator, "integers", vendor=True)
+    if source.engine != "philox":
+        return vendor.integers(source, client.device, size, kind, first, last)
     return _integers(first, last, *key("integers", generator), size, kind, client.device)
 
 

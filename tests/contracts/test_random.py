@@ -150,7 +150,10 @@ BAD = {
     "a seed of 65 bits": (lambda: rr.Generator(2**64), ruda.ArgumentError),
     "not a generator": (lambda: rr.normal((2,), generator=np.random), ruda.DTypeError),
     "a state of another": (lambda: rr.Generator().load_state_dict({}), ruda.ArgumentError),
-    "no vendor": (lambda: rr.Generator(1, engine="vendor"), ruda.StrategyError),
+    "no vendor": (
+        lambda: rr.uniform((2,), device="cpu", generator=rr.Generator(1, engine="vendor")),
+        ruda.StrategyError,
+    ),
     "no such engine": (lambda: rr.Generator(1, engine="mt19937"), ruda.ArgumentError),
 }
 

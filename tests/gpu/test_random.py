@@ -145,3 +145,26 @@ def test_more_elements_than_32_bits_count(device: str) -> None:
     first = (n - 1000) // 4
     words = philox.words(3, 0, 1004, start_block=first)[(n - 1000) % 4 :][:1000]
     np.testing.assert_array_equal(tail, words < 2**31)
+
+
+def test_draws_of_the_vendor(device: str) -> None:
+    """Their distribution, the same again from the state, and another stream than ruda's own."""
+    generator = R.Generator(3, engine="vendor")
+    where = {"device": device, "generator": generator}
+    u = R.uniform((N,), 2.0, 5.0, **where)
+    assert float(u.min()) >= 2 and float(u.max()) < 5
+    assert abs(float(u.numpy().mean(dtype=float)) - 3.5) < SIGMAS * (9 / 12) ** 0.5 / N**0.5
+    state = generator.state_dict()
+    z = R.normal((N - 1,), dtype="float64", **where)
+    assert abs(float(z.mean())) < SIGMAS / N**0.5
+    assert abs(float((z * z).mean()) - 1) < SIGMAS * 2**0.5 / N**0.5
+    whole = R.integers(-5, 6, (N,), **where)
+    assert sorted(set(whole.numpy().tolist())) == list(range(-5, 6))
+    assert abs(float(whole.numpy().mean())) < SIGMAS * 10**0.5 / N**0.5
+    again = R.Generator(8, engine="vendor")
+    again.load_state_dict(state)
+    np.testing.assert_array_equal(
+        R.normal((N - 1,), dtype="float64", device=device, generator=again).numpy(), z.numpy()
+    )
+    own = R.uniform((N,), 2.0, 5.0, device=device, generator=R.Generator(3))
+    assert not np.array_equal(own.numpy(), u.numpy())

@@ -17,8 +17,8 @@ from ruda.backends.cuda.kernels import KERNELS, LACKS
 from ruda.backends.cuda.memory import Handle, ViewHandle, allocate
 from ruda.backends.cuda.order import Order, touch
 from ruda.backends.cuda.pinned import Staging
-from ruda.backends.cuda.prim import down_region, fold_region, region, row_region
 from ruda.backends.cuda.prim import map as maps
+from ruda.backends.cuda.rand import curand
 from ruda.backends.cuda.redzone import RedZones
 from ruda.backends.cuda.settings import pool_of
 from ruda.backends.cuda.steps import Steps
@@ -117,34 +117,6 @@ class CudaClient(Traffic, Exchange, Steps, InPlace):
         run = own(self, plan) if own is not None else None
         return self._by_kind(plan, op) if run is None else run
 
-    def fuses(self, plan: Any) -> bool:
-        """Whether ``plan`` can be a part of a region that runs as one kernel."""
-        return region.fuses(plan)
-
-    def bind_region(self, whole: Any) -> Callable[..., tuple[Any, ...]]:
-        """The function that runs a region of a compiled step."""
-        if row_region.has_rows(whole):
-            return row_region.bind(self, whole)
-        if not fold_region.has_folds(whole):
-            return region.bind(self, whole)
-        return (down_region if down_region.folds_down(whole) else fold_region).bind(self, whole)
-
-    def rows_of(self, plan: Any) -> Any:
-        """What a compiled step may join to ``plan``, a kernel over rows; None for all others."""
-        return row_region.facts(plan)
-
-    def folds_of(self, plan: Any) -> Any:
-        """What a compiled step may join to the reduction ``plan``; None where that is not good."""
-        return fold_region.facts(plan) or down_region.facts(plan)
-
-    def joins_folds(self, step: Any) -> bool:
-        """Whether a kernel with reductions can do ``step``."""
-        return fold_region.takes(step)
-
-    def joins_rows(self, plan: Any, step: Any) -> bool:
-        """Whether the kernel of ``plan`` can do ``step`` to elements as well."""
-        return row_region.takes(plan, step)
-
     def _by_kind(self, plan: Any, op: Any) -> Callable[..., Any]:
         if op.kind in _ELEMENTWISE and op.expr is not None and not self._lacks(plan):
             return self._map(plan, op.expr, plan.specs)
@@ -225,6 +197,14 @@ class CudaClient(Traffic, Exchange, Steps, InPlace):
 
         run.by_body = True  # type: ignore[attr-defined]
         return run
+
+    def fill_by_vendor(self, op: str, kind: str, spec: Spec, seed: int, draw: int) -> Any:
+        """A handle of ``spec`` that cuRAND has filled with words, uniform or normal numbers."""
+        try:
+            found = curand.library(self)
+        except StrategyError as error:
+            raise error.renamed(op) from None
+        return found.fill(op, kind, spec, seed, draw)
 
     def _create(self, plan: Any) -> Callable[..., Any]:
         out = plan.out

@@ -72,7 +72,11 @@ BAD = [
     Bad(lambda: R.multinomial(ruda.ones(2), 3), ArgumentError, "cannot draw so many"),
     Bad(lambda: R.normal((2,), generator=3), DTypeError, "normal: not a generator"),
     Bad(lambda: R.Generator(-1), ArgumentError, "Generator: seed does not fit"),
-    Bad(lambda: R.Generator(0, engine="vendor"), StrategyError, "vendor"),
+    Bad(
+        lambda: R.uniform((2,), device="cpu", generator=R.Generator(0, engine="vendor")),
+        StrategyError,
+        "no generator of a vendor's library is there",
+    ),
     Bad(lambda: R.Generator(0, engine="mt19937"), ArgumentError, "unknown engine"),
     Bad(lambda: R.Generator(0).load_state_dict({"seed": 1}), ArgumentError, "load_state_dict"),
     Bad(lambda: R.Generator(0).jump(-1), ArgumentError, "streams is negative"),

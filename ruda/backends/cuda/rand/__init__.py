@@ -1,0 +1,1 @@
+"""Random numbers by the vendor's library."""
