@@ -42,21 +42,30 @@ def calls(x: Spec, weight: Spec, row: Spec, target: Spec) -> list[tuple[str, Any
     ]
 
 
+def parts_of(run: Any) -> Any:
+    """What a function that runs a row is made of, also behind another function."""
+    if hasattr(run, "parts"):
+        return run.parts
+    cells = (cell.cell_contents for cell in run.__closure__ or ())
+    found = (parts_of(c) for c in cells if hasattr(c, "__closure__"))
+    return next((parts for parts in found if parts is not None), None)
+
+
 def kernels(client: Any, dtype: DType, n: int) -> list[tuple[str, str]]:
     """Names and sources of the kernels of rows of ``n``, with packs and without."""
     x, weight = spec_of(client, (4096, n), dtype), spec_of(client, (n,), ruda.float32)
     row, target = (spec_of(client, (4096,), d) for d in (ruda.float32, ruda.int64))
     Nothing.made = []
     for name, specs, attrs in calls(x, weight, row, target):
-        run = OPS[name].plan(specs, attrs).run
-        for cell in run.__closure__ or ():
-            held = cell.cell_contents
-            if isinstance(held, rows.Kernel):
-                held.made(held.vec)
-                held.made(1)
-            if isinstance(held, rows.Summing):
-                held._make(held.rows.vec)
-                held._make(1)
+        parts = parts_of(OPS[name].plan(specs, attrs).run)
+        made = rows.Kernel(parts.work, parts.held, parts.stream)
+        if parts.sums:
+            summing = rows.Summing(parts.work, parts.stream, parts.stream)
+            made, make = summing.rows, summing._make
+        else:
+            make = made.made
+        make(made.vec)
+        make(1)
     return list(dict(Nothing.made).items())
 
 
@@ -78,6 +87,20 @@ def test_rows(
     found = kernels(client, dtype, n)
     assert len(found) >= 8
     for name, source in found:
+        _, log = compiler.compile_cubin(source, name, arch)
+        assert {k: v for k, v in spills(log).items() if v} == {}, name
+
+
+@pytest.mark.parametrize("arch", [arch for arch in ARCHITECTURES if arch != "sm_80"])
+@pytest.mark.parametrize(("dtype", "n"), [(ruda.bfloat16, 131072), (ruda.float32, 32768)], ids=str)
+def test_rows_of_clusters(
+    client: Any, monkeypatch: pytest.MonkeyPatch, arch: str, dtype: DType, n: int
+) -> None:
+    monkeypatch.setattr(rows, "Launcher", Nothing)
+    monkeypatch.setattr(client.driver, "clusters", True)
+    found = {name: text for name, text in kernels(client, dtype, n) if "_cluster" in name}
+    assert len(found) >= 3
+    for name, source in found.items():
         _, log = compiler.compile_cubin(source, name, arch)
         assert {k: v for k, v in spills(log).items() if v} == {}, name
 

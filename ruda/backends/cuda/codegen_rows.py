@@ -5,7 +5,9 @@ the values folded over the row between passes. The kernel reads the row once and
 registers ("held"), or, where it is too long, reads it again in each pass ("stream"). Programs that
 also add up over rows, for gradients of parameters, keep those sums in registers while blocks walk
 over many rows, and write one partial row a block ("held"), or have a pass of their own ("columns").
-The next rows are then on their way into a ring in shared memory, or the next one into registers:
+A row that many blocks hold together is that of a cluster: blocks of one multiprocessor are then in
+different phases of different rows, and folds go from block to block through shared memory.
+The next rows of sums are on their way into a ring in shared memory, or the next one into registers:
 each thread fetches what it will use itself, so no barrier is needed for them.
 
 A kernel is made per class (program, dtypes, forms, ranks, width of the group), never per shape.
@@ -108,16 +110,17 @@ class Rows:
     outer: int = 1
     inner: int = 1
     ring: int = 0
+    cluster: int = 1
 
     @property
     def threads(self) -> int:
         """Threads of a block: one group that is more than a warp, or many that are not."""
-        return self.lanes if self.lanes > 32 else 128
+        return self.lanes // self.cluster if self.lanes > 32 else 128
 
     @property
     def groups(self) -> int:
         """Rows that a block works on at a time."""
-        return self.threads // self.lanes
+        return max(1, self.threads // self.lanes)
 
     @property
     def name(self) -> str:
@@ -127,6 +130,7 @@ class Rows:
         outs = "_".join(code_of(o.dtype) for o in self.outs)
         size = f"{self.mode}{self.lanes}x{self.per}x{self.vec}_r{self.outer}{self.inner}"
         size += f"_ring{self.ring}" if self.ring else ""
+        size += f"_cluster{self.cluster}" if self.cluster > 1 else ""
         return f"{self.program.name}_{codes}_to_{outs or code_of(self.row_dtype)}_{size}"
 
     @property
@@ -149,11 +153,12 @@ _KERNEL = """#include "ruda/rows.cuh"
 
 typedef {compute} T;
 static const int LANES = {lanes}, PER = {per}, VEC = {vec}, GROUPS = {groups}, HALF = {half};
+static const int CLUSTER = {blocks};
 struct Geometry {{ i64 rows, n, osize[{outer}], isize[{inner}]{fields}; }};
 __device__ __forceinline__ T exp_of(T v) {{ return {exp}(v); }}
 {functions}
 // Rows of n elements through strides, {groups} a block; {threads} threads, {mode}.
-extern "C" __global__ void __launch_bounds__({bounds})
+extern "C" __global__ void {cluster}__launch_bounds__({bounds})
 {name}({parameters}, const Geometry at) {{
     {shared};
     int turn = 0;
@@ -161,6 +166,17 @@ extern "C" __global__ void __launch_bounds__({bounds})
 {constants}
 {body}
 }}
+"""
+
+
+# Folds over the blocks of a cluster.
+_CLUSTERED = """
+template <int LANES, int HALF, class F, int K, class T>
+__device__ __forceinline__ void fold_all(T (&v)[K], T* scratch, int& turn) {
+    fold_group<LANES / CLUSTER, HALF, F>(v, scratch, turn);
+    fold_peers<CLUSTER, F>(v, turn);
+}
+#define fold_group fold_all
 """
 
 
@@ -191,13 +207,15 @@ def source(kernel: Rows) -> str:
         exp="quick_exp" if half else "exp",
         threads=kernel.threads,
         bounds=_bounds(kernel),
+        cluster=f"__cluster_dims__({kernel.cluster}, 1, 1) " if kernel.cluster > 1 else "",
         mode=kernel.mode,
         name=kernel.name,
         parameters=", ".join(_parameters(kernel)),
         half=32 * k,
+        blocks=kernel.cluster,
         shared="__shared__ T scratch[2 * HALF]" if shared else "T* const scratch = nullptr",
         constants="\n".join(constants),
-        functions=kernel.program.functions,
+        functions=_CLUSTERED * (kernel.cluster > 1) + kernel.program.functions,
         body=body,
     )
 
@@ -206,7 +224,7 @@ def _bounds(kernel: Rows) -> str:
     """Sums and the next row take registers: a thread may have 128 of them."""
     if kernel.program.sums and kernel.mode == "held":
         return f"{kernel.threads}, {max(1, 512 // kernel.threads)}"
-    return f"{kernel.threads}"
+    return f"{kernel.threads}, 2" if kernel.cluster > 1 else f"{kernel.threads}"
 
 
 def _parameters(kernel: Rows) -> list[str]:
@@ -266,7 +284,7 @@ def _slot(kernel: Rows, name: str, stage: str) -> str:
 def _send(kernel: Rows, row: str, stage: str) -> list[str]:
     """The packs of a row on their way into a stage of the ring; an empty group past the last."""
     rows = kernel.of("rows")
-    starts = "".join(f" const i64 {s};" for s in _starts(kernel, [i.name for i in rows], row))
+    starts = "".join(f" const i64 {s};" for s in starts_of(kernel, [i.name for i in rows], row))
     lines = [
         f"        if ({row} < at.rows) {{{starts}",
         "#pragma unroll",
@@ -348,14 +366,19 @@ def _rows(kernel: Rows) -> str:
     program, held = kernel.program, kernel.mode == "held"
     ahead = bool(program.sums) and held
     lines = ["    const int lane = threadIdx.x % LANES, group = threadIdx.x / LANES;"]
+    number, count = "(i64)blockIdx.x", "(i64)gridDim.x"
+    if kernel.cluster > 1:
+        lane = f"cluster_rank() * {kernel.threads} + threadIdx.x"
+        lines = [f"    const int lane = {lane}, group = 0;", "    cluster_barrier();"]
+        number, count = "(i64)(blockIdx.x / CLUSTER)", "(i64)(gridDim.x / CLUSTER)"
     lines += _declared(kernel, "")
     if ahead:
         lines += _declared(kernel, "_next")
         lines += [f"    T {s}[PER][VEC] = {{}};" for s in program.sums]
         lines += _begun(kernel) if kernel.ring else _first(kernel)
     lines += [
-        "    const i64 step = (i64)gridDim.x * GROUPS;",
-        "    for (i64 first = (i64)blockIdx.x * GROUPS; first < at.rows; first += step) {",
+        f"    const i64 step = {count} * GROUPS;",
+        f"    for (i64 first = {number} * GROUPS; first < at.rows; first += step) {{",
         "        const i64 row = first + group;",
         "        const bool active = row < at.rows;",
     ]

@@ -24,6 +24,8 @@ _CACHED = 32 << 20
 _LONGEST = 1 << 30
 # Rows on their way, in shared memory: at most so many, and so many bytes of a multiprocessor.
 _MOST_AHEAD, _RING = 4, 96 << 10
+# Threads of a block of a cluster, of which there are up to 8.
+_BLOCK = 512
 
 
 class Side(NamedTuple):
@@ -144,6 +146,7 @@ class Sharing(NamedTuple):
     mode: str
     lanes: int
     per: int
+    cluster: int = 1
 
 
 def _power(n: int) -> int:
@@ -170,6 +173,12 @@ def _held(work: Work, program: Program, vec: int) -> Sharing | None:
     if packs > lanes * most:
         lanes = max(64, _power(-(-packs // most)))
     per = _power(-(-packs // lanes))
+    block = _BLOCK // _size(work)
+    if lanes > block and not program.sums and vec > 1 and work.client.driver.clusters:
+        # Several blocks on a multiprocessor, so that some load while others fold or store.
+        while lanes > 8 * block and per < 2 * most:
+            lanes, per = lanes // 2, per * 2
+        return Sharing("held", lanes, per, lanes // block) if lanes <= 8 * block else None
     return None if lanes > widest else Sharing("held", lanes, per)
 
 
@@ -251,10 +260,11 @@ class Kernel:
             tuple(Output(s.name, s.dtype) for s in work.outs),
             work.row_dtype,
             work.compute,
-            *shape,
+            *shape[:3],
             vec,
             len(layout.outer),
             len(layout.inner),
+            cluster=shape.cluster,
         )
         return replace(made, ring=_ring(made))
 
@@ -266,7 +276,7 @@ class Kernel:
         if kernel.mode == "stream" and len(kernel.program.passes) > 1:
             nbytes = sum(s.dtype.itemsize for s in work.inputs if s.role == "rows") * work.length
             return int(min(blocks, here * max(1, min(2, _CACHED // (nbytes * here)))))
-        return min(blocks, 2**31 - 1)
+        return min(blocks, (2**31 - 1) // kernel.cluster) * kernel.cluster
 
     def geometry(self) -> bytes:
         """The struct Geometry."""
