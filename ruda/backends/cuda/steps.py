@@ -12,7 +12,7 @@ from ruda.backends.cuda.layout import Layout
 from ruda.backends.cuda.memory import ViewHandle, allocate
 from ruda.backends.cuda.order import StreamState, touch
 from ruda.backends.cuda.planning import Planning
-from ruda.backends.cuda.prim import attention, region
+from ruda.backends.cuda.prim import attention, down_region, fold_region, region, row_region
 from ruda.core.dtypes import float64, uint8, uint64
 from ruda.core.shapes import extent
 from ruda.core.spec import Spec, is_absent, spec_of
@@ -151,9 +151,36 @@ class Steps(Planning):
     now: Any
     driver: Any
     order: Any
-    bind_region: Callable[[Any], Callable[..., tuple[Any, ...]]]
     into: Callable[[Any], Any]
     side: StreamState | None = None
+
+    def fuses(self, plan: Any) -> bool:
+        """Whether ``plan`` can be a part of a region that runs as one kernel."""
+        return region.fuses(plan)
+
+    def bind_region(self, whole: Any) -> Callable[..., tuple[Any, ...]]:
+        """The function that runs a region of a compiled step."""
+        if row_region.has_rows(whole):
+            return row_region.bind(self, whole)
+        if not fold_region.has_folds(whole):
+            return region.bind(self, whole)
+        return (down_region if down_region.folds_down(whole) else fold_region).bind(self, whole)
+
+    def rows_of(self, plan: Any) -> Any:
+        """What a compiled step may join to ``plan``, a kernel over rows; None for all others."""
+        return row_region.facts(plan)
+
+    def joins_rows(self, plan: Any, step: Any) -> bool:
+        """Whether the kernel of ``plan`` can do ``step`` to elements as well."""
+        return row_region.takes(plan, step)
+
+    def folds_of(self, plan: Any) -> Any:
+        """What a compiled step may join to the reduction ``plan``; None where that is not good."""
+        return fold_region.facts(plan) or down_region.facts(plan)
+
+    def joins_folds(self, step: Any) -> bool:
+        """Whether a kernel with reductions can do ``step``."""
+        return fold_region.takes(step)
 
     def page(self, count: int) -> Page:
         """Room for ``count`` Python scalars."""
