@@ -37,7 +37,12 @@ def last(shape: tuple[int, ...]) -> tuple[int, ...]:
 @pytest.mark.parametrize("channels", [24, 3])
 @pytest.mark.parametrize(
     ("settings", "more"),
-    [((3, 2, 1), {}), ((2, 3, 0, 2), {"ceil_mode": True}), (((4, 1), 1, (2, 0)), {})],
+    [
+        ((3, 2, 1), {}),
+        ((5, 2, 2), {"ceil_mode": True}),
+        ((2, 3, 0, 2), {"ceil_mode": True}),
+        (((4, 1), 1, (2, 0)), {}),
+    ],
 )
 def test_both_layouts_agree(
     device: str, dtype: str, channels: int, settings: Any, more: Any
@@ -83,7 +88,7 @@ def test_nothing_to_pool(device: str) -> None:
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_no_register_is_spilt(arch: str) -> None:
     kinds = ((ruda.bfloat16, 8), (ruda.float32, 4), (ruda.float64, 2), (ruda.int64, 1))
-    cases = [(op, *kind) for kind in kinds for op in (0, 1)]
+    cases = [(op, *kind) for kind in kinds for op in (0, 1, 3)]
     for op, dtype, vec in [*cases, (0, ruda.int8, 8), (2, ruda.float32, 1)]:
         name, text = pool_last.text(op, dtype, vec)
         _, log = compiler.compile_cubin(text, name, arch)

@@ -4,7 +4,9 @@
 //
 // OP 0: out and codes from x. OP 1: out [batches, elements, channels], the gradients of windows (x)
 // added up where their codes say. OP 2: out [batches, windows, channels], the elements of x that
-// codes name, 0 for 255. A thread has VEC channels of a position; blocks of 256 are g.across packs
+// codes name, 0 for 255. OP 3: as 1, where windows of the last two axes are two apart and leave no
+// gaps: a thread has two by two positions, which share what they read of windows. Else a thread has
+// VEC channels of a position; blocks of 256 are g.across packs
 // of channels by 256 / g.across positions, grid (positions, channels); blocks stride over positions.
 // No shared memory. Fewer than 2^30 positions. Three blocks a multiprocessor: without that bound
 // the compiler spills a register or two to save others.
@@ -116,6 +118,47 @@ __device__ __forceinline__ void given(
     }
     put(out, sum);
 }
+#elif OP == 3
+// The windows that can cover one of the elements i and i + 1.
+__device__ __forceinline__ Range covering_both(const Axis& a, i32 i) {
+    const i32 next = i + 1 < a.size ? i + 1 : i;
+    return {covering(a, i).begin, covering(a, next).end};
+}
+__device__ __forceinline__ void given_four(
+    STORED* out, const u8* codes, const STORED* dy, u32 batch, const i32 (&at)[3],
+    const Geometry& g
+) {
+    const Axis *a1 = &g.axis[1], *a2 = &g.axis[2];
+    const i32 y0 = 2 * at[1], x0 = 2 * at[2];
+    const Range r0 = covering(g.axis[0], at[0]);
+    const Range r1 = covering_both(*a1, y0), r2 = covering_both(*a2, x0);
+    T sum[4][VEC] = {};
+    for (i32 z = r0.begin; z < r0.end; ++z) {
+        const i32 kz = at[0] + g.axis[0].low - z * g.axis[0].step;
+        for (i32 y = r1.begin; y < r1.end; ++y) {
+            const i64 from = line(g, true, batch, z, y);
+            for (i32 i = r2.begin; i < r2.end; ++i) {
+                const Codes won = *reinterpret_cast<const Codes*>(codes + (from + i) * g.channels);
+                const Packed read = fetch<VEC>(dy + (from + i) * g.channels);
+#pragma unroll
+                for (int e = 0; e < 4; ++e) {
+                    const i32 ky = y0 + e / 2 + a1->low - 2 * y, kx = x0 + e % 2 + a2->low - 2 * i;
+                    const bool inside = ky >= 0 && ky < a1->kernel && kx >= 0 && kx < a2->kernel;
+                    const u32 place = inside ? (kz * a1->kernel + ky) * a2->kernel + kx : 256;
+#pragma unroll
+                    for (int k = 0; k < VEC; ++k)
+                        if (won.at[k] == place) sum[e][k] += to<T>(read.at[k]);
+                }
+            }
+        }
+    }
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+        const i32 y = y0 + e / 2, x = x0 + e % 2;
+        if (y >= a1->size || x >= a2->size) continue;
+        put(out + (line(g, false, batch, at[0], y) + x) * g.channels, sum[e]);
+    }
+}
 #else
 __device__ __forceinline__ void picked(
     STORED* out, const u8* codes, const STORED* x, u32 batch, const i32 (&at)[3], const Geometry& g
@@ -141,13 +184,17 @@ __device__ __forceinline__ void picked(
 extern "C" __global__ void __launch_bounds__(256, 3)
 NAME(STORED* __restrict__ out, u8* __restrict__ codes, const STORED* __restrict__ x,
      const Geometry g) {
-    const bool windows = OP != 1;
+    const bool windows = OP == 0 || OP == 2;
     const u32 down = 256 / g.across;
     const u32 channel = (blockIdx.y * g.across + threadIdx.x % g.across) * VEC;
     if (channel >= g.channels) return;
     u32 n[3];
 #pragma unroll
     for (int d = 0; d < 3; ++d) n[d] = windows ? g.axis[d].count : g.axis[d].size;
+#if OP == 3
+    n[1] = (n[1] + 1) / 2;
+    n[2] = (n[2] + 1) / 2;
+#endif
     const u32 step = gridDim.x * down;
     for (u32 p = blockIdx.x * down + threadIdx.x / g.across; p < g.positions; p += step) {
         const u32 rows = divide(p, n[2]), planes = divide(rows, n[1]), batch = divide(planes, n[0]);
@@ -157,6 +204,8 @@ NAME(STORED* __restrict__ out, u8* __restrict__ codes, const STORED* __restrict_
         const i64 here = (i64)p * g.channels + channel;
 #if OP == 0
         pooled(out + here, codes + here, x + channel, batch, at, g);
+#elif OP == 3
+        given_four(out + channel, codes + channel, x + channel, batch, at, g);
 #elif OP == 1
         given(out + here, codes + channel, x + channel, batch, at, g);
 #else

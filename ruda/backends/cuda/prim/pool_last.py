@@ -15,7 +15,12 @@ from ruda.backends.cuda.types import code_of, computed, stored
 from ruda.core.dtypes import DType
 from ruda.core.shapes import Shape
 
-_OPS = ("max_pool_last", "max_pool_last_backward", "max_pool_last_pick")
+_OPS = (
+    "max_pool_last",
+    "max_pool_last_backward",
+    "max_pool_last_pick",
+    "max_pool_last_backward_by_four",
+)
 _BLOCKS_PER_MULTIPROCESSOR = 32
 _LARGEST = 2**30
 
@@ -31,11 +36,14 @@ class _Kernel:
     """The launches over one geometry; the one without packs is made when it is needed."""
 
     def __init__(self, client: Any, op: int, dtype: DType, x: Shape, y: Shape, attrs: Any) -> None:
-        self.client, self.op, self.dtype = client, op, dtype
         kernel, stride, padding, dilation = attrs[:4]
+        if op == 1 and stride[-2:] == (2, 2) and all(gap == 1 for gap in dilation):
+            op = 3
+        self.client, self.op, self.dtype = client, op, dtype
         lows, highs = (tuple(pair[i] for pair in padding) for i in (0, 1))
         self.axes = axes_bytes(x[1:-1], y[1:-1], kernel, stride, lows, highs, dilation)
-        self.positions = math.prod((x if op == 1 else y)[:-1])
+        ends = (-(-x[-3] // 2), -(-x[-2] // 2)) if op == 3 else x[-3:-1]
+        self.positions = math.prod((*x[:-3], *ends) if op in (1, 3) else y[:-1])
         self.channels = x[-1]
         # Each channel of a pick reads where its own code says; more than 8 take too many registers.
         self.vec = 1 if op == 2 else math.gcd(min(8, 16 // dtype.itemsize), self.channels)
