@@ -14,6 +14,7 @@ from typing import Any
 
 from ruda.fusion.branches import branch
 from ruda.fusion.graph import Graph, Instruction, Value
+from ruda.fusion.overwriting import overwriting
 from ruda.fusion.replay import Replay
 from ruda.fusion.state import Held, uninterrupted
 from ruda.fusion.tree import Given
@@ -96,6 +97,7 @@ class Captured:
         found = in_place(client, graph, wanted, writes)
         # Kept, as its kernels look at tables of addresses that are its own.
         self.updates = Updates(client, found, writes, self._paged_update)
+        self.over = overwriting(client, graph, wanted, writes)
         inner = Graph()
         inside = [i for i in graph.instructions if i.plan is not None and i not in found]
         aside = branch(inside)
@@ -145,7 +147,10 @@ class Captured:
                 raise Uncapturable(f"{instruction.op} takes a number that changes by value")
         elif self.rehearsed:
             run = self.client.bind_anew(instruction.plan)
-        run = self.client.watched(instruction.plan, run)
+        if instruction in self.over and not places:
+            run = self.client.over(instruction.plan, run, self.over[instruction])
+        else:
+            run = self.client.watched(instruction.plan, run)
         if aside:
             run = self.client.beside(self.client.lagging(run))
         run = self.notes.telling(instruction, run)
@@ -183,7 +188,9 @@ class Captured:
         # Before the plain writes: a state that an update reads may be the target of one.
         self.updates.run(lambda value: self._look(slots, value))
         for target, value in self.rest:
-            self.client.write(target.spec, target, value.spec, self._look(slots, value))
+            found = self._look(slots, value)
+            if found is not target:
+                self.client.write(target.spec, target, value.spec, found)
 
     def _queue(self) -> list[Any]:
         slots = self._operators()

@@ -11,7 +11,7 @@ import pytest
 
 import ruda
 import ruda.nn.functional as F
-from ruda import optim
+from ruda import nn, optim
 from ruda.backends.cuda.blas import lt
 from ruda.ops.update import sgd_step
 from tests.cuda.libraries.cublaslt import CublasLt
@@ -185,3 +185,93 @@ def test_an_optimizer_row_takes_a_rate_that_changes_by_value(deferred: Any) -> N
         return w.numpy()
 
     np.testing.assert_allclose(train("cuda:0", True), train("cpu", False), rtol=1e-5)
+
+
+def _cache_step(where: str, kind: str) -> Any:
+    state = ruda.asarray(values(6, 4), device=where)
+    old = ruda.asarray(np.zeros((6, 4), "f4"), device=where)
+
+    def step(row: Any, at: Any) -> Any:
+        with ruda.no_grad():
+            before = state.sum() if kind != "plain" else None
+            whole = state + 0.0 if kind == "kept" else None
+            state[at] = row
+            state[at + 1] = row * 2
+            if kind == "kept":
+                old.assign(whole)
+            after = (state * state).sum()
+        return after if before is None else after + before
+
+    return step, state, old
+
+
+@pytest.mark.parametrize("kind", ["plain", "read before", "kept"])
+def test_places_of_a_state_are_written_where_it_lies(deferred: Any, kind: str) -> None:
+    step, state, old = _cache_step("cuda:0", kind)
+    plain, wanted, kept = _cache_step("cpu", kind)
+    step = ruda.compile(step)
+    for i in range(4):
+        row, at = values(1, 4, seed=i), np.array([i])
+        found = step(on(row), on(at)).item()
+        assert found == pytest.approx(plain(ruda.asarray(row), ruda.asarray(at)).item(), rel=1e-5)
+        np.testing.assert_allclose(state.numpy(), wanted.numpy(), rtol=1e-6)
+        np.testing.assert_allclose(old.numpy(), kept.numpy(), rtol=1e-6)
+    (program,) = step._all()
+    # What reads the state as it was may have become a part of what runs later.
+    assert len(program.captured.over) == 2 or kind != "plain"
+    names = [k.name for found in program.captured.notes.found.values() for k in found]
+    assert not [n for n in names if n.startswith("copy_f32")] or kind != "plain"
+
+
+def test_a_state_that_is_read_as_it_was_is_not_written_before(deferred: Any) -> None:
+    state = on(values(6, 4))
+
+    @ruda.compile
+    def step(row: Any) -> Any:
+        with ruda.no_grad():
+            before = state[1:3]
+            state[0] = row
+            return before * 1.0, state.sum()
+
+    for i in range(3):
+        was = state.numpy()
+        before, _ = step(on(values(4, seed=i)))
+        np.testing.assert_array_equal(before.numpy(), was[1:3])
+        np.testing.assert_array_equal(state.numpy()[1:], was[1:])
+
+
+def test_tokens_stay_on_the_device_and_a_cache_is_never_copied(
+    deferred: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = lt.Library(deferred, Queued(deferred))
+    monkeypatch.setattr(lt, "library", lambda client: library)
+
+    def decode(where: str, compiled: bool) -> Any:
+        ruda.random.manual_seed(2)
+        embed = nn.Embedding(11, 8).to(where)
+        head = nn.Linear(8, 11).to(where)
+        cache = nn.KVCache(2, 16, heads=2, head_dim=4, device=where)
+        generator = ruda.random.Generator(5)
+
+        def step(token: Any) -> Any:
+            with ruda.no_grad():
+                x = embed(token)
+                q = x.reshape((2, 1, 2, 4)).permute_dims((0, 2, 1, 3))
+                places = cache.positions(1)
+                keys, kept = cache.append(q, q * 0.5)
+                mixed = F.attention(q, keys, kept, mask=cache.visible(places))
+                logits = head(mixed.permute_dims((0, 2, 1, 3)).reshape((2, 8)))
+                return ruda.random.categorical(F.softmax(logits), generator=generator)
+
+        run = ruda.compile(step) if compiled else step
+        token = ruda.asarray(np.array([1, 2]), device=where)
+        tokens = []
+        for _ in range(5):
+            token = run(token)
+            tokens.append(token)
+        if compiled:
+            (program,) = run._all()
+            assert len(program.captured.over) == 2 and program.stepwise is None
+        return [t.tolist() for t in tokens], cache.position.item()
+
+    assert decode("cuda:0", True) == decode("cuda:0", False)

@@ -12,6 +12,7 @@ from ruda.backends.cuda.clock import Clock
 from ruda.backends.cuda.launch import collected, spied
 from ruda.backends.cuda.layout import Layout, Log, Nowhere, Planned, layout
 from ruda.backends.cuda.memory import allocate_piece, handle_over, piece_class, size_class
+from ruda.backends.cuda.order import touch
 from ruda.core.dtypes import uint8
 from ruda.core.shapes import extent
 from ruda.core.spec import Spec, spec_of
@@ -130,6 +131,18 @@ class Planning:
                 del self.order.marks[address]
         return log, launchers
 
+    def over(self, plan: Any, run: Callable[..., Any], target: Any) -> Callable[..., Any]:
+        """The operator of ``run`` straight into ``target``, which its first operand is."""
+        write, order = run.in_place, self.order  # type: ignore[attr-defined]
+        read = [i for i, spec in enumerate(plan.specs[1:]) if not spec.weak]
+
+        def written(_: Any, *others: Any) -> Any:
+            touch(order, [others[i] for i in read], (target,))
+            write(target.address, target.address, *others)
+            return target
+
+        return written
+
     def lagging(self, run: Callable[..., Any]) -> Callable[..., Any]:
         """``run``, whose blocks are in use for longer than a log would show.
 
@@ -153,6 +166,14 @@ class Planning:
         if not plan.total:
             return None
         return Planned(allocate_piece(self.pool, spec_of(self, (plan.total,), uint8)), plan)
+
+    def available(self) -> int:
+        """Bytes that the pool could still hand out."""
+        pool = self.pool
+        free = self.driver.memory()[0]
+        if pool.limit is not None:
+            free = min(free, pool.limit - pool.reserved)
+        return int(free + pool.arena.cached())
 
     def layout(self, log: Log) -> Layout:
         """Where the blocks of ``log`` lie in one piece of memory."""
