@@ -84,6 +84,11 @@ __device__ __forceinline__ Item item_of(X x, Y y, i64 index) {
 }
 
 #define WARPS (THREADS / 32)
+template <int BYTES> struct Chosen { typedef uint4 Word; };
+template <> struct Chosen<8> { typedef uint2 Word; };
+template <> struct Chosen<4> { typedef u32 Word; };
+template <> struct Chosen<2> { typedef u16 Word; };
+template <> struct Chosen<1> { typedef u8 Word; };
 template <class E> struct alignas(sizeof(E) * V < 16 ? sizeof(E) * V : 16) Pack { E at[V]; };
 
 #ifdef PLACES
@@ -125,6 +130,16 @@ __device__ __forceinline__ void load(Item (&v)[V], INPUTS, i64 p, const Geometry
     }
 }
 
+// Results are not read again here: they leave the second cache before the input does.
+template <class E> __device__ __forceinline__ void put_once(E* to, const Pack<E>& pack) {
+    const int size = sizeof(pack) < 16 ? sizeof(pack) : 16;
+    typedef typename Chosen<size>::Word Word;
+    const Word* words = reinterpret_cast<const Word*>(&pack);
+    Word* target = reinterpret_cast<Word*>(to);
+#pragma unroll
+    for (int w = 0; w < (int)sizeof(pack) / size; ++w) __stcs(target + w, words[w]);
+}
+
 // v: inclusive; `before` folds everything earlier in the row, if there is anything (`some`).
 __device__ __forceinline__ void store(OUT* __restrict__ out PLACES_PARAMETER, const Item (&v)[V],
                                       Item before, bool some, i64 p, i64 n, bool packed) {
@@ -145,9 +160,9 @@ __device__ __forceinline__ void store(OUT* __restrict__ out PLACES_PARAMETER, co
     }
     if (packed && p + V <= n) {
         const i64 to = REVERSE ? n - p - V : p;
-        *reinterpret_cast<Pack<OUT>*>(out + to) = pack;
+        put_once(out + to, pack);
 #ifdef PLACES
-        *reinterpret_cast<Pack<i64>*>(places + to) = where;
+        put_once(places + to, where);
 #endif
         return;
     }
@@ -315,10 +330,11 @@ __device__ __forceinline__ void show(u64* cell, Item v) {
     for (int w = 0; w < WORDS; ++w)
         *reinterpret_cast<volatile u64*>(cell + w) = (1ull << 32) | out.word[w];
 }
-__device__ __forceinline__ Item awaited(const u64* cell) {
+// What a cell shows now, if it is whole.
+struct Glimpse {
     Words<Item> got;
     bool whole;
-    do {
+    __device__ __forceinline__ void look(const u64* cell) {
         whole = true;
 #pragma unroll
         for (int w = 0; w < WORDS; ++w) {
@@ -326,9 +342,8 @@ __device__ __forceinline__ Item awaited(const u64* cell) {
             got.word[w] = (u32)seen;
             whole = whole && seen >> 32;
         }
-    } while (!whole);
-    return got.value;
-}
+    }
+};
 
 // The items of the first `count` lanes in order, in lane 0.
 __device__ __forceinline__ Item over_group(Item v, int count) {
@@ -341,31 +356,32 @@ __device__ __forceinline__ Item over_group(Item v, int count) {
     return v;
 }
 
-// Folds the groups [done, whole) into carry, where there are any before or among them, and the
-// `rest` tiles behind them. Ends behind a barrier that every thread has passed.
+// Tiles of a group that lie before tile t.
+__device__ __forceinline__ int members(i64 group, i64 t) {
+    const i64 left = t - group * GROUP;
+    return left >= GROUP ? GROUP : left > 0 ? (int)left : 0;
+}
+
+// Folds the groups from `done` on into carry, and returns that with the tiles left over before t.
+// `first` is what this lane's cell of the first groups has shown. Ends behind a barrier that every
+// thread has passed.
 __device__ __forceinline__ Item looked_back(Item& carry, i64& done, const u64* cells, i64 t,
-                                            Item* folds) {
+                                            Glimpse& first, Item* folds) {
     const i64 whole = t / GROUP;
     const int rest = (int)(t - whole * GROUP), lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-    Item all = carry;
-    for (;;) {
+    for (;; first.whole = false) {
         const i64 g = done + warp;
-        const int count = g < whole ? GROUP : g == whole ? rest : 0;
+        const int count = members(g, t);
         if (count) {
-            Item one = neutral();
-            if (lane < count) one = awaited(cells + (g * GROUP + lane) * WORDS);
-            one = over_group(one, count);
+            while (lane < count && !first.whole) first.look(cells + (g * GROUP + lane) * WORDS);
+            const Item one = over_group(first.got.value, count);
             if (lane == 0) folds[warp] = one;
         }
         __syncthreads();
         const int here = whole - done < WARPS ? (int)(whole - done) : WARPS;
         for (int w = 0; w < here; ++w) carry = done + w > 0 ? join(carry, folds[w]) : folds[w];
         done += here;
-        all = carry;
-        if (here < WARPS) {
-            if (rest) all = whole > 0 ? join(carry, folds[here]) : folds[here];
-            return all;
-        }
+        if (here < WARPS) return !rest ? carry : whole > 0 ? join(carry, folds[here]) : folds[here];
         __syncthreads();
     }
 }
@@ -426,37 +442,37 @@ __device__ __forceinline__ void take(Item (&v)[V], const unsigned char* stage, i
     fold_in_order(v);
 }
 
-// The total of a warp's part of a tile, in lane 0.
-__device__ __forceinline__ Item total_of_warp(const unsigned char* stage, i64 p0, i64 n) {
-    Item sum = neutral();
+// The total of a warp's part of a tile; before[r] becomes what that part holds ahead of pack r,
+// nothing for the first pack of the first lane.
+__device__ __forceinline__ Item total_of_warp(Item (&before)[R], const unsigned char* stage, i64 p0,
+                                              i64 n) {
+    const int lane = threadIdx.x & 31;
+    Item met = neutral();
 #pragma unroll
     for (int r = 0; r < R; ++r) {
         Item v[V];
         take(v, stage, r, p0, n);
-        const Item one = over_group(v[V - 1], 32);
-        sum = r > 0 ? join(sum, one) : one;
+        const Item sum = over_lanes(v[V - 1], lane, 32), end = of_lane(sum, 31, 32);
+        before[r] = lane_below(sum, 1, 32);
+        if (r > 0) before[r] = lane == 0 ? met : join(met, before[r]);
+        met = r > 0 ? join(met, end) : end;
     }
-    return sum;
+    return met;
 }
 
 // Writes a warp's part of a tile; `ahead` lies before it, if anything does (`some`).
 __device__ __forceinline__ void write_out(OUT* __restrict__ out PLACES_PARAMETER,
-                                          const unsigned char* stage, Item ahead, bool some,
-                                          i64 p0, i64 n, bool packed) {
-    const int lane = threadIdx.x & 31;
+                                          const Item (&before)[R], const unsigned char* stage,
+                                          Item ahead, bool some, i64 p0, i64 n, bool packed) {
+    const bool leads = (threadIdx.x & 31) == 0;
 #pragma unroll
     for (int r = 0; r < R; ++r) {
         Item v[V];
         take(v, stage, r, p0, n);
-        const Item sum = over_lanes(v[V - 1], lane, 32);
-        Item before = lane_below(sum, 1, 32);
-        if (lane == 0) before = ahead;
-        else if (some) before = join(ahead, before);
+        const bool within = r > 0 || !leads;
+        const Item all = !within ? ahead : some ? join(ahead, before[r]) : before[r];
         const i64 p = p0 + spot(r);
-        if (p < n) store(out PLACES_ARGUMENT, v, before, some || lane > 0, p, n, packed);
-        const Item end = of_lane(sum, 31, 32);
-        ahead = some ? join(ahead, end) : end;
-        some = true;
+        if (p < n) store(out PLACES_ARGUMENT, v, all, some || within, p, n, packed);
     }
 }
 
@@ -479,7 +495,8 @@ NAME(OUT* __restrict__ out PLACES_PARAMETER, INPUTS, u64* __restrict__ work, con
     fetches_end();
     fetches_arrive<0>();
     if (threadIdx.x == 0) tickets[1] = (u32)atomicAdd(work, 1ull);
-    const Item first = total_of_warp(stage, Tile(number, at).p0, at.n);
+    Item before[R], coming_before[R];
+    const Item first = total_of_warp(before, stage, Tile(number, at).p0, at.n);
     if ((threadIdx.x & 31) == 0) sums[0][warp] = first;
     __syncthreads();
     u32 next = tickets[1];
@@ -501,9 +518,18 @@ NAME(OUT* __restrict__ out PLACES_PARAMETER, INPUTS, u64* __restrict__ work, con
         fetches_end();
         u32 later = 0;
         if (threadIdx.x == 0) later = (u32)atomicAdd(work, 1ull);
+        if (row != here.row) done = 0;
+        row = here.row;
+        // What was shown a turn ago: it comes while the next total is made.
+        const u64* shown = cells + (i64)(number - here.t) * WORDS;
+        Glimpse first_look;
+        first_look.whole = false;
+        const i64 spied = (done + warp) * GROUP + (threadIdx.x & 31);
+        if (spied < here.t) first_look.look(shown + spied * WORDS);
         fetches_arrive<1>();
         if (next < count) {
-            const Item sum = total_of_warp(stage + second * size, Tile(next, at).p0, at.n);
+            const unsigned char* arrived = stage + second * size;
+            const Item sum = total_of_warp(coming_before, arrived, Tile(next, at).p0, at.n);
             if ((threadIdx.x & 31) == 0) sums[turn ^ 1][warp] = sum;
         }
         if (threadIdx.x == 0) tickets[turn ^ 1] = later;
@@ -512,20 +538,19 @@ NAME(OUT* __restrict__ out PLACES_PARAMETER, INPUTS, u64* __restrict__ work, con
             show(cells + (i64)next * WORDS, over_warps(sums[turn ^ 1], unused));
         Item ahead;
         over_warps(sums[turn], ahead);
-        if (row != here.row) done = 0;
-        row = here.row;
-        const u64* shown = cells + (i64)(number - here.t) * WORDS;
-        const Item lead = looked_back(carry, done, shown, here.t, folds);
+        const Item lead = looked_back(carry, done, shown, here.t, first_look, folds);
         const bool some = here.t > 0 || warp > 0;
         if (here.t > 0) ahead = warp > 0 ? join(lead, ahead) : lead;
         const i64 from = here.row * at.n;
         const unsigned char* own = stage + at_stage * size;
 #ifdef PLACES
-        write_out(out + from, places + from, own, ahead, some, here.p0, at.n, packed);
+        write_out(out + from, places + from, before, own, ahead, some, here.p0, at.n, packed);
 #else
-        write_out(out + from, own, ahead, some, here.p0, at.n, packed);
+        write_out(out + from, before, own, ahead, some, here.p0, at.n, packed);
 #endif
         if (next >= count) return;
+#pragma unroll
+        for (int r = 0; r < R; ++r) before[r] = coming_before[r];
         number = next;
         next = coming;
         at_stage = second;

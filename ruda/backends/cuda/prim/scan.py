@@ -23,8 +23,10 @@ from ruda.core.spec import Spec, spec_of
 
 THREADS = 256
 # Where blocks chain tiles: threads of one, blocks of a multiprocessor, tiles in the shared memory
-# of a block, most packs of a thread in a tile, and shared memory for other things.
-_CHAINED, _RESIDENT, _STAGES, _MOST_PACKS, _BESIDE = 384, 2, 3, 8, 4096
+# of a block, and shared memory for other things.
+_CHAINED, _RESIDENT, _STAGES, _BESIDE = 384, 2, 3, 4096
+# Packs of a thread in a tile, and the bytes of an item for each of them, that registers hold.
+_MOST_PACKS, _HELD, _HELD_OF_PAIRS = 8, 48, 32
 _OPS = {
     "cumsum": "SUM",
     "cumprod": "PROD",
@@ -207,7 +209,8 @@ def _chain(client: Any, scan: _Scan) -> int:
     scan.pack = max(16 // max(scan.out.dtype.itemsize, *sizes), 4 // min(sizes), 1)
     each = scan.threads * scan.pack * sum(sizes)
     room = client.driver.shared_memory // _RESIDENT - _BESIDE
-    scan.repeat = max(1, min(_MOST_PACKS, room // (_STAGES * each)))
+    held = _HELD if scan.op in ("cumsum", "cumprod") else _HELD_OF_PAIRS
+    scan.repeat = max(1, min(_MOST_PACKS, room // (_STAGES * each), held // scan.item))
     tile = scan.threads * scan.pack * scan.repeat
     if scan.rows * scan.n < 2 * _RESIDENT * client.driver.multiprocessors * tile:
         scan.repeat = min(scan.repeat, 2)
