@@ -118,3 +118,17 @@ def test_convolution_in_other_dimensions(function: Any, rank: int, device: str) 
     for got, want in zip(found, exact, strict=True):
         scale = float(np.abs(want.numpy()).max())
         assert_close(got.to("cpu"), want.numpy(), length=2000, scale=scale)
+
+
+@needs_cudnn
+def test_an_image_of_three_channels_goes_in_by_pairs_of_pixels(device: str) -> None:
+    arrays, g = (normal(0, 8, 3, 256, 256), normal(1, 64, 3, 7, 7)), normal(2, 8, 128, 128, 64)
+
+    def convolve(x: ruda.Tensor, w: ruda.Tensor) -> ruda.Tensor:
+        return F.conv2d(x.permute_dims((0, 2, 3, 1)).copy(), w, None, 2, 3, layout="nhwc")
+
+    found = both_ways(device, "bfloat16", arrays, convolve, g)
+    exact = both_ways("cpu", "float32", arrays, convolve, g)
+    for got, want in zip(found, exact, strict=True):
+        scale = float(np.abs(want.numpy()).max())
+        assert_close(got.to("cpu"), want.numpy(), length=64, scale=scale)

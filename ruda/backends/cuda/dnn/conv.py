@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ruda.backends.cuda.dnn import stem
 from ruda.backends.cuda.dnn.graph import Graph, Unsupported, missing
 from ruda.backends.cuda.memory import allocate
 from ruda.backends.cuda.prim import conv as own
@@ -114,6 +115,10 @@ def forward(client: Any, plan: Any) -> Callable[..., Any] | None:
     def make(graph: Any, x: Any, w: Any, settings: dict[str, Any]) -> Any:
         return graph.conv_fprop(image=x, weight=w, **settings)
 
+    x, w = (s.shape for s in plan.specs)
+    how = stem.halved(x, w, plan.out.shape, plan.out.dtype, plan.attrs)
+    if how is not None and _vendor_lacks(plan.out.dtype) is None:
+        return stem.forward(client, plan, how, lambda c, p: _by(c, p, p.attrs, make))
     return _by(client, plan, plan.attrs, make)
 
 
@@ -132,6 +137,10 @@ def weight_backward(client: Any, plan: Any) -> Callable[..., Any] | None:
     def make(graph: Any, dy: Any, x: Any, settings: dict[str, Any]) -> Any:
         return graph.conv_wgrad(image=x, loss=dy, **settings)
 
+    dy, x = (s.shape for s in plan.specs)
+    how = stem.halved(x, plan.out.shape, dy, plan.out.dtype, plan.attrs[1:])
+    if how is not None and _vendor_lacks(plan.out.dtype) is None:
+        return stem.weight_backward(client, plan, how, lambda c, p: _by(c, p, p.attrs[1:], make))
     return _by(client, plan, plan.attrs[1:], make)
 
 
