@@ -153,6 +153,7 @@ class Steps(Planning):
     order: Any
     into: Callable[[Any], Any]
     side: StreamState | None = None
+    branching = False
 
     def fuses(self, plan: Any) -> bool:
         """Whether ``plan`` can be a part of a region that runs as one kernel."""
@@ -219,13 +220,14 @@ class Steps(Planning):
         graphs.begin(self, arena.memory)
         # A second branch may use what the first gives back, and the other way round.
         ordered, guards.ordered = guards.ordered, True
+        self.branching = True
         try:
             found = queue()
         except BaseException:
-            guards.ordered = ordered
+            self.branching, guards.ordered = False, ordered
             graphs.abandon(self)
             raise
-        guards.ordered = ordered
+        self.branching, guards.ordered = False, ordered
         graph = graphs.end(self)
         # Its intermediates lie there: nobody else may have that memory before the graph is gone.
         graph.home = arena
@@ -253,6 +255,27 @@ class Steps(Planning):
                 now.stream = outer
 
         return apart
+
+    def later(
+        self, queue: Callable[[], None], reads: Sequence[Any], writes: Sequence[Any]
+    ) -> None:
+        """Queue what nobody waits for soon: in a second branch, where a step is captured.
+
+        ``reads`` and ``writes`` are the handles that ``queue`` is about.
+        """
+        if self.branching:
+
+            def apart() -> None:
+                touch(self.order, reads, writes)
+                queue()
+
+            self.beside(apart)()
+            return
+        queue()
+        log = self.guards.local.log if self.pool.special is not None else None
+        if log is not None:
+            for handle in (*reads, *writes):
+                log.lags(handle.block.address)
 
     def watched(self, plan: Any, run: Callable[..., Any]) -> Callable[..., Any]:
         """``run`` such that a capture, and other streams, know what it touches."""

@@ -364,7 +364,7 @@ def launches(parts: Parts, out: Any) -> Callable[[Sequence[int]], tuple[Any, ...
         outs = tuple([allocate(client.pool, spec) for spec in specs])
         written = [handle.address for handle in outs]
         if parts.sums:
-            summing(written[:count], written[count:], given)
+            summing(written[:count], outs[count:], given)
             return outs
         read = [a for i, a in enumerate(given) if i not in values] if values else given
         launcher, _, _ = kernel.made(kernel.pick((*read, *written[:count])))
@@ -400,8 +400,8 @@ class Summing:
         self.rows = Kernel(work, program, alone)
         self.made: dict[int, tuple[Any, ...]] = {}
 
-    def __call__(self, out: Sequence[int], sums: Sequence[int], given: Sequence[int]) -> None:
-        """Queue all launches, for addresses of outputs, sums and operands."""
+    def __call__(self, out: Sequence[int], sums: Sequence[Any], given: Sequence[int]) -> None:
+        """Queue all launches, for addresses of outputs, handles of sums, addresses of operands."""
         sides = self.work.inputs
         read = [a for a, side in zip(given, sides, strict=True) if side.role != "value"]
         vec = self.rows.pick((*read, *out))
@@ -415,7 +415,10 @@ class Summing:
         else:
             launcher(*out, *given)
             columns(partial.address, *given)
-        again(*sums, *[0] * (2 - len(sums)), partial.address)
+        targets = [handle.address for handle in sums]
+        end = (*targets, *[0] * (2 - len(sums)), partial.address)
+        # Only an optimizer asks for the sums of a step.
+        self.client.later(lambda: again(*end), (partial,), sums)
 
     def _make(self, vec: int) -> tuple[Any, ...]:
         launcher, blocks, kernel = self.rows.made(vec)
