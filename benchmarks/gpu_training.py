@@ -167,8 +167,11 @@ def ruda_resnet(batch: int) -> Callable[[], Any]:
     return step
 
 
-def torch_resnet(batch: int) -> Callable[[], Any]:
-    """The same step by PyTorch, in its channels-last memory format, cuDNN free to choose."""
+def torch_resnet(batch: int, how: str = "eager") -> Callable[[], Any]:
+    """The same step by PyTorch, in its channels-last memory format, cuDNN free to choose.
+
+    ``how`` is "eager" or a mode of torch.compile.
+    """
     import torch
 
     torch.backends.cudnn.benchmark = True
@@ -178,10 +181,11 @@ def torch_resnet(batch: int) -> Callable[[], Any]:
     opt = torch.optim.SGD(model.parameters(), lr=1e-2, momentum=0.9, fused=True)
     images_, labels = images(batch)
     x, y = torch.from_numpy(images_).permute(0, 3, 1, 2).cuda(), torch.from_numpy(labels).cuda()
+    forward = model if how == "eager" else torch.compile(model, mode=how)
 
     def step() -> Any:
         with torch.autocast("cuda", torch.bfloat16):
-            loss = torch.nn.functional.cross_entropy(model(x), y)
+            loss = torch.nn.functional.cross_entropy(forward(x), y)
         loss.backward()
         opt.step()
         opt.zero_grad()
@@ -209,13 +213,26 @@ def images(batch: int) -> tuple[Any, Any]:
     return noise, rng.integers(0, 1000, batch)
 
 
-@row("J6", "ResNet-50 training step, batch 256, channels last, autocast bfloat16")
-def resnet() -> Iterator[Line]:
-    batch = 256
-    steps = {"ruda": ruda_resnet(batch), "TE": torch_resnet(batch)}
+def compare_resnets(
+    case: str, batch: int, steps: dict[str, Callable[[], Any]], goal: float, strategy: str
+) -> Line:
+    """One line; the losses of the first three steps must agree."""
     losses = {name: [float(step().item()) for _ in range(3)] for name, step in steps.items()}
     apart = max(abs(a - b) / abs(b) for a, b in zip(*losses.values(), strict=True))
     assert apart < 5e-2, losses
     times = alternate(steps, rounds=10, warmup=2)
     rate = round(batch / times["ruda"].median)
-    yield result("J6", "eager", times, goal=0.9, strategy="eager", images_per_second=rate)
+    gc.collect()
+    facts = {"images_per_second": rate, "apart": apart}
+    return result("J6", f"{case}, B{batch}", times, goal=goal, strategy=strategy, **facts)
+
+
+@row("J6", "ResNet-50 training step, batch 256, channels last, autocast bfloat16")
+def resnet() -> Iterator[Line]:
+    import ruda
+
+    batch = 256
+    steps = {"ruda": ruda_resnet(batch), "TE": torch_resnet(batch)}
+    yield compare_resnets("eager", batch, steps, 0.9, "eager")
+    steps = {"ruda": ruda.compile(ruda_resnet(batch)), "TC": torch_resnet(batch, "default")}
+    yield compare_resnets("compiled", batch, steps, 1.0, "one graph")
