@@ -69,9 +69,23 @@ class Updates:
         for instruction in found:
             rows.setdefault((instruction.plan.op, instruction.plan.attrs), []).append(instruction)
         self.rows = [
-            (members, [[target_of[v] for v in i.outputs] for i in members], self._bound(members))
+            self._row(members, [[target_of[v] for v in i.outputs] for i in members])
             for members in rows.values()
         ]
+
+    def _row(
+        self, members: list[Instruction], targets: list[list[Any]]
+    ) -> tuple[list[Sequence[Value]], Callable[..., None]]:
+        """The operands to look up for a run, and what takes their handles."""
+        many = self._bound(members)
+        settled, place = getattr(many, "settled", None), _changing(members)
+        if settled is None or place is None or hasattr(self.client, "capture"):
+            return [i.inputs for i in members], lambda handles: many(handles, targets)
+        fixed = [[v if k != place else None for k, v in enumerate(i.inputs)] for i in members]
+        again = settled(
+            [[None if v is None else _held(v) for v in row] for row in fixed], targets, place
+        )
+        return [[i.inputs[place] for i in members]], lambda handles: again(*handles)
 
     def _bound(self, members: list[Instruction]) -> Callable[..., None]:
         plans = [self.plan_of(i) for i in members]
@@ -88,5 +102,21 @@ class Updates:
 
     def run(self, look: Callable[[Value], Any]) -> None:
         """Overwrite the state; ``look`` finds operands by value."""
-        for members, targets, many in self.rows:
-            many([[look(v) for v in i.inputs] for i in members], targets)
+        for operands, update in self.rows:
+            update([[look(v) for v in row] for row in operands])
+
+
+def _changing(members: Sequence[Instruction]) -> int | None:
+    """The one place among the operands where all else is state or a constant, or None."""
+    places = {
+        place
+        for i in members
+        for place, v in enumerate(i.inputs)
+        if v.kind != "constant" and not isinstance(v.payload, Held)
+    }
+    return places.pop() if len(places) == 1 else None
+
+
+def _held(value: Value) -> Any:
+    """The handle of state or of a constant, or the constant itself."""
+    return value.payload.handle if isinstance(value.payload, Held) else value.payload
