@@ -121,11 +121,17 @@ class Module:
         self._parameters[name] = None
 
     def __getattr__(self, name: str) -> Any:
-        slots = vars(self)
-        for group in ("_parameters", "_buffers", "_modules"):
-            found = slots.get(group)
-            if found is not None and name in found:
-                return found[name]
+        # Each use of a parameter or submodule comes by here: written out, since a loop takes longer.
+        slots = self.__dict__
+        found = slots.get("_parameters")
+        if found is not None and name in found:
+            return found[name]
+        found = slots.get("_modules")
+        if found is not None and name in found:
+            return found[name]
+        found = slots.get("_buffers")
+        if found is not None and name in found:
+            return found[name]
         computed = self._computed(name)
         if computed is not None:
             return computed()
