@@ -1,10 +1,11 @@
 # make train   train the small character model of examples/gpt.py; TRAIN_ARGS=--resume goes on
 # make test    run the test suite
 # make test-long run it with every dtype and sample, and the tests that take minutes
-# make kernels compile every CUDA kernel for every architecture, and run them on an emulated GPU
+# make kernels compile every CUDA kernel for every architecture, and look for spilt registers
+# make emulated run them on an emulated GPU, which takes a quarter of an hour
 # make test-gpu run the tests that need a GPU, and record what passed
 # make sanitize run a part of that lane under compute-sanitizer: every access, every race
-# make check   everything a change must pass: lint, types, generated documents, tests
+# make check   everything a change must pass: lint, types, generated documents, kernels, tests
 # make format  rewrite the sources in the house layout
 # make clean   remove the environment and what the tools left behind
 #
@@ -18,7 +19,7 @@ PYTEST_ARGS ?=
 TRAIN_ARGS ?=
 TOOLS ?=
 
-.PHONY: train test test-long kernels test-gpu sanitize check lint types generated format clean
+.PHONY: train test test-long kernels emulated test-gpu sanitize check lint types generated format clean
 .NOTPARALLEL:
 
 train: $(VENV)/examples.stamp
@@ -30,7 +31,11 @@ test: $(VENV)/test.stamp
 test-long: $(VENV)/test.stamp
 	$(RUN) -m pytest -q -n $(JOBS) --full -m "slow or not slow" $(PYTEST_ARGS)
 
+# What passed is known by its text: a second run compiles what has changed since.
 kernels: $(VENV)/test.stamp
+	$(RUN) -m tests.cuda.gate -j $(JOBS)
+
+emulated: $(VENV)/test.stamp
 	$(RUN) -m pytest -q -n $(JOBS) -m "kernels and not slow" tests/cuda $(PYTEST_ARGS)
 
 # On a machine with a GPU, with the Python that has CuPy: writes tests/gpu_record.json.
@@ -41,7 +46,7 @@ test-gpu:
 sanitize:
 	$(PYTHON) -m tests.gpu.sanitize $(TOOLS)
 
-check: lint types generated test
+check: lint types generated kernels test
 
 lint: $(VENV)/dev.stamp
 	$(RUN) -m ruff check

@@ -11,8 +11,16 @@ import pytest
 from ruda.core import devices
 from ruda.tensor.dispatch import clear_plans
 
-# What every run looks at; all else compiles for a quarter of an hour and waits for `make kernels`.
-QUICK = ("test_cache", "test_compile", "test_face", "test_graphs", "test_regions", "test_steps")
+# What every run looks at; all else takes a quarter of an hour and waits for `make emulated`.
+QUICK = (
+    "test_cache",
+    "test_compile",
+    "test_face",
+    "test_gate",
+    "test_graphs",
+    "test_regions",
+    "test_steps",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
