@@ -201,8 +201,8 @@ def _chained(client: Any, scan: _Scan) -> Callable[..., None]:
 def _chain(client: Any, scan: _Scan) -> int:
     """Set the tiles that blocks chain, which fill shared memory; returns the bytes of their packs.
 
-    Packs are of 16 bytes, but of no less than the 4 that are copied at once. Where blocks would
-    have few tiles, these are smaller.
+    Packs are of 16 bytes, but of no less than the 4 that are copied at once. Where some blocks
+    would have none, tiles are smaller.
     """
     sizes = [d.itemsize for d in scan.stored[: 2 if scan.op == "linear_recurrence" else 1]]
     scan.threads, scan.blocks = _CHAINED, _RESIDENT
@@ -212,7 +212,7 @@ def _chain(client: Any, scan: _Scan) -> int:
     held = _HELD if scan.op in ("cumsum", "cumprod") else _HELD_OF_PAIRS
     scan.repeat = max(1, min(_MOST_PACKS, room // (_STAGES * each), held // scan.item))
     tile = scan.threads * scan.pack * scan.repeat
-    if scan.rows * scan.n < 2 * _RESIDENT * client.driver.multiprocessors * tile:
+    if scan.rows * scan.n < _RESIDENT * client.driver.multiprocessors * tile:
         scan.repeat = min(scan.repeat, 2)
     return each
 

@@ -357,10 +357,12 @@ NAME(X* __restrict__ values, i64* __restrict__ places, U* __restrict__ keys,
             Given place;
 #pragma unroll
             for (int j = 0; j < ITEMS; ++j) {
+                // Lists are rarely full: each begins at another thread, so that all get some keys.
                 const i64 other = row * parts + first + j;
-                const bool real = first + j < parts && t < read_fresh(counts + other);
-                key[j] = real ? read_fresh(keys + other * CAP + t) : (U)0;
-                place.at[j] = real ? read_fresh(spots + other * CAP + t) : NONE;
+                const u32 i = (t + (u32)(first + j) * 97) % CAP;
+                const bool real = first + j < parts && i < read_fresh(counts + other);
+                key[j] = real ? read_fresh(keys + other * CAP + i) : (U)0;
+                place.at[j] = real ? read_fresh(spots + other * CAP + i) : NONE;
             }
             key[ITEMS] = room.key[t];
             place.at[ITEMS] = t < held ? room.place[t] : NONE;
