@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ruda.core.errors import ArgumentError, CaptureError
 from ruda.core.spec import Spec, spec_of
 from ruda.fusion.captured import Uncapturable
-from ruda.fusion.graph import Graph, Value
+from ruda.fusion.ordering import live_bytes
 from ruda.fusion.program import Program
 from ruda.fusion.state import Held
 from ruda.fusion.tree import Given, rebuilt
@@ -90,27 +90,6 @@ def _rehearsed(program: Program) -> Any:
         return None
     slots, outs = [s for _, s, _ in whole.arguments], [v.spec for v in whole.returned]
     return program.client.footprint(log, slots, outs)
-
-
-def live_bytes(graph: Graph, wanted: Sequence[Value], updates: Any = None) -> int:
-    """The most bytes of results that are in use at a time when ``graph`` runs in its order."""
-    overwritten = set() if updates is None else updates.overwritten
-    last: dict[Value, int] = {}
-    for i, instruction in enumerate(graph.instructions):
-        for value in (*instruction.inputs, *instruction.outputs):
-            last[value.memory] = i
-    for value in wanted:
-        last[value.memory] = len(graph.instructions)
-    ends: dict[int, int] = {}
-    live = most = 0
-    for i, instruction in enumerate(graph.instructions):
-        for value in instruction.outputs:
-            if value.memory is value and value.spec is not None and value not in overwritten:
-                live += value.spec.nbytes
-                ends[last[value]] = ends.get(last[value], 0) + value.spec.nbytes
-        most = max(most, live)
-        live -= ends.get(i, 0)
-    return most
 
 
 def largest(

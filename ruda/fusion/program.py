@@ -14,6 +14,7 @@ from ruda.fusion.footing import Footing
 from ruda.fusion.graph import Graph, Value
 from ruda.fusion.guards import Guards
 from ruda.fusion.lint import Finding, changing, findings, frozen
+from ruda.fusion.ordering import lower_peak
 from ruda.fusion.passes import improve
 from ruda.fusion.reach import Reach
 from ruda.fusion.replay import Replay
@@ -39,6 +40,7 @@ class Program:
         self.wanted = results.values()
         self.graph.prune(self.wanted)
         improve(self.graph, self.wanted, self.client)
+        lower_peak(self.graph, self.wanted)
         # Where each change goes, its value, and how many assignments it sums up.
         self.writes = [(c.history[0].payload, v, c.version) for c, v in results.writes]
         self.replay, self.updates = self._replay()

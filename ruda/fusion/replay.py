@@ -1,7 +1,7 @@
 """Running a graph: a flat list of steps over registers, then one commit.
 
-A register is used again as soon as its value is dead, so memory is freed where eager code would
-free it.
+A register is used again as soon as its value is dead, and emptied at once where that value is
+large, so memory is freed where eager code would free it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ from typing import Any
 from ruda.fusion.graph import Graph, Instruction, Value
 from ruda.fusion.state import Held
 from ruda.fusion.tree import Given
+
+# A register that keeps less than this is emptied by its next value.
+_LARGE = 1 << 16
 
 
 class Replay:
@@ -27,6 +30,8 @@ class Replay:
         self.steps: list[tuple[Any, int, int, Any, int]] = []
         self.lines: list[Instruction] = []
         self._free: list[int] = []
+        # Registers that are free and still hold something large.
+        self._stale: list[int] = []
         last = _last_uses(graph, results)
         for value in graph.inputs:
             self._enter(value)
@@ -52,22 +57,29 @@ class Replay:
         # Before the output gets its register, so that it may take over that of a dying input.
         for value in set(instruction.inputs):
             if value.kind == "result" and last[value] == i:
-                self._free.append(self.registers[value])
+                self._release(self.registers[value], _size(value))
         outputs = instruction.outputs
         if not instruction.several:
-            self._step(instruction, inputs, self._register(outputs[0]))
-            self._release(outputs[0], last)
-            return
-        whole = self._register(None)
-        self._step(instruction, inputs, whole)
-        for k, value in enumerate(outputs):
-            if value in last:
-                self._step(instruction, [whole], self._register(value), itemgetter(k))
-        self._free.append(whole)
+            register = self._register(outputs[0])
+            self._step(instruction, inputs, register)
+            if outputs[0] not in last:
+                self._release(register, _size(outputs[0]))
+        else:
+            whole = self._register(None)
+            self._step(instruction, inputs, whole)
+            for k, value in enumerate(outputs):
+                if value in last:
+                    self._step(instruction, [whole], self._register(value), itemgetter(k))
+            self._release(whole, max(map(_size, outputs)))
+        for register in self._stale:
+            self.steps.append((_nothing_left, -1, -1, _nothing, register))
+            self.lines.append(instruction)
+        self._stale.clear()
 
-    def _release(self, value: Value, last: dict[Value, int]) -> None:
-        if value not in last:
-            self._free.append(self.registers[value])
+    def _release(self, register: int, size: int) -> None:
+        self._free.append(register)
+        if size >= _LARGE:
+            self._stale.append(register)
 
     def _step(self, instruction: Instruction, inputs: list[int], out: int, run: Any = None) -> None:
         if 1 <= len(inputs) <= 2:
@@ -80,6 +92,8 @@ class Replay:
     def _register(self, value: Value | None) -> int:
         if self._free:
             register = self._free.pop()
+            if register in self._stale:
+                self._stale.remove(register)
         else:
             register = len(self.template)
             self.template.append(None)
@@ -125,3 +139,13 @@ def _last_uses(graph: Graph, results: Iterable[Value]) -> dict[Value, int]:
 def _nothing(slots: list[Any]) -> tuple[()]:
     """The inputs of an operator without any."""
     return ()
+
+
+def _nothing_left() -> None:
+    """What an emptied register holds."""
+
+
+def _size(value: Value) -> int:
+    """Bytes of the memory that ``value`` shows."""
+    spec = value.memory.spec or value.spec
+    return 0 if spec is None else spec.nbytes

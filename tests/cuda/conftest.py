@@ -16,6 +16,7 @@ QUICK = (
     "test_cache",
     "test_compile",
     "test_face",
+    "test_frontend",
     "test_gate",
     "test_graphs",
     "test_regions",

@@ -12,6 +12,8 @@ import pytest
 import ruda
 import ruda.nn.functional as F
 from ruda import nn, optim
+from ruda.fusion.ordering import live_bytes
+from ruda.fusion.tree import Given
 from tests.fusion.dry import dry
 
 
@@ -132,3 +134,37 @@ def test_on_the_cpu_the_peak_follows_from_shapes() -> None:
     assert not found.exact and "peak" in str(found)
     assert found.intermediates == pytest.approx(peak, rel=0.5)
     assert 100 < step.largest_batch(found.peak, *args) <= 600
+
+
+def test_what_is_made_early_and_read_late_is_made_late() -> None:
+    @ruda.compile
+    def step(x: Any, few: Any) -> Any:
+        masks = [ruda.exp(ruda.broadcast_to(few, (1000, 100)) * i) for i in range(8)]
+        for mask in masks:
+            x = ruda.sum(x * mask, axis=0) + x
+        return x
+
+    args = ruda.ones((1000, 100)), ruda.ones((100,))
+    wanted = step.fn(*args)
+    np.testing.assert_array_equal(step(*args).numpy(), wanted.numpy())
+    (program,) = step._all()
+    eager = [i for i in program.everything if i in set(program.graph.instructions)]
+    late = program.graph.instructions
+    assert [i.op for i in late] != [i.op for i in eager] and len(late) == len(eager)
+    assert live_bytes(program.graph, program.wanted) < 6 * 400_000
+    program.graph.instructions = eager
+    assert live_bytes(program.graph, program.wanted) > 8 * 400_000
+
+
+def test_large_values_are_let_go_before_the_next_operator() -> None:
+    @ruda.compile
+    def step(x: Any) -> Any:
+        y = ruda.concat([x, x * 2.0])
+        return ruda.exp(y[:1]) + y.sum()
+
+    x = ruda.ones((1 << 18,))
+    step(x)
+    (program,) = step._all()
+    slots = program.replay.run(Given((x,), {}))
+    large = [s for s in slots if getattr(getattr(s, "array", None), "nbytes", 0) >= 1 << 20]
+    assert len(large) == 1, "the argument alone"

@@ -7,6 +7,7 @@ import importlib.util
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ruda.backends.cuda.dnn.frontend import frontend
 from ruda.backends.cuda.memory import allocate
 from ruda.core.dtypes import DType, uint8
 from ruda.core.shapes import Shape
@@ -34,17 +35,14 @@ def missing() -> str | None:
 
 @functools.cache
 def _handle(device: int) -> Any:
-    import cudnn
-
-    return cudnn.create_handle()
+    return frontend().create_handle()
 
 
 class Graph:
     """A graph under construction and then ready to run: operands and results in one numbering."""
 
     def __init__(self, client: Any, dtype: DType, tensor_cores: bool = True) -> None:
-        import cudnn
-
+        cudnn = frontend()
         self.cudnn, self.client = cudnn, client
         self.tensor_cores = tensor_cores
         self.kinds = cudnn.data_type
