@@ -5,10 +5,10 @@ the values folded over the row between passes. The kernel reads the row once and
 registers ("held"), or, where it is too long, reads it again in each pass ("stream"). Programs that
 also add up over rows, for gradients of parameters, keep those sums in registers while blocks walk
 over many rows, and write one partial row a block ("held"), or have a pass of their own ("columns").
-A row that many blocks hold together is that of a cluster: blocks of one multiprocessor are then in
-different phases of different rows, and folds go from block to block through shared memory.
-The next rows of sums are on their way into a ring in shared memory, or the next one into registers:
-each thread fetches what it will use itself, so no barrier is needed for them.
+Rows that leave room for one block on a multiprocessor are held by a block, or by a cluster of
+blocks that fold through each other's shared memory, which also walks over many rows.
+Blocks that walk have the next rows on their way into a ring in shared memory, or the next one into
+registers: each thread fetches what it will use itself, so no barrier is needed for them.
 
 A kernel is made per class (program, dtypes, forms, ranks, width of the group), never per shape.
 """
@@ -118,6 +118,11 @@ class Rows:
         return self.lanes // self.cluster if self.lanes > 32 else 128
 
     @property
+    def walks(self) -> bool:
+        """Whether blocks walk over rows that they have on their way beforehand."""
+        return self.mode == "held" and (bool(self.program.sums) or self.ring > 0)
+
+    @property
     def groups(self) -> int:
         """Rows that a block works on at a time."""
         return max(1, self.threads // self.lanes)
@@ -221,10 +226,10 @@ def source(kernel: Rows) -> str:
 
 
 def _bounds(kernel: Rows) -> str:
-    """Sums and the next row take registers: a thread may have 128 of them."""
-    if kernel.program.sums and kernel.mode == "held":
+    """Sums and long rows take registers: a thread may have 128 of them."""
+    if kernel.walks:
         return f"{kernel.threads}, {max(1, 512 // kernel.threads)}"
-    return f"{kernel.threads}, 2" if kernel.cluster > 1 else f"{kernel.threads}"
+    return f"{kernel.threads}"
 
 
 def _parameters(kernel: Rows) -> list[str]:
@@ -305,10 +310,10 @@ def _begun(kernel: Rows) -> list[str]:
     lines = ["    DYNAMIC_SHARED(char, ring);", "    int stage = 0;"]
     lines += [
         "    {",
-        "    const i64 begin = (i64)blockIdx.x * GROUPS + group;",
+        "    const i64 begin = start + group;",
         _load(kernel, "begin", "_next"),
         f"    for (int s = 0; s < {kernel.ring - 1}; ++s) {{",
-        "        const i64 next = begin + s * ((i64)gridDim.x * GROUPS);",
+        "        const i64 next = begin + s * step;",
     ]
     return [*lines, *_send(kernel, "next", "s"), "    }", "    }"]
 
@@ -364,21 +369,22 @@ def _declared(kernel: Rows, suffix: str) -> list[str]:
 def _rows(kernel: Rows) -> str:
     """The loop over rows."""
     program, held = kernel.program, kernel.mode == "held"
-    ahead = bool(program.sums) and held
+    ahead = kernel.walks
     lines = ["    const int lane = threadIdx.x % LANES, group = threadIdx.x / LANES;"]
     number, count = "(i64)blockIdx.x", "(i64)gridDim.x"
     if kernel.cluster > 1:
         lane = f"cluster_rank() * {kernel.threads} + threadIdx.x"
         lines = [f"    const int lane = {lane}, group = 0;", "    cluster_barrier();"]
+        # A cluster is at a row together.
         number, count = "(i64)(blockIdx.x / CLUSTER)", "(i64)(gridDim.x / CLUSTER)"
+    lines += [f"    const i64 start = {number} * GROUPS, step = {count} * GROUPS;"]
     lines += _declared(kernel, "")
     if ahead:
         lines += _declared(kernel, "_next")
         lines += [f"    T {s}[PER][VEC] = {{}};" for s in program.sums]
         lines += _begun(kernel) if kernel.ring else _first(kernel)
     lines += [
-        f"    const i64 step = {count} * GROUPS;",
-        f"    for (i64 first = {number} * GROUPS; first < at.rows; first += step) {{",
+        "    for (i64 first = start; first < at.rows; first += step) {",
         "        const i64 row = first + group;",
         "        const bool active = row < at.rows;",
     ]
@@ -391,22 +397,24 @@ def _rows(kernel: Rows) -> str:
     lines += [f"        const i64 {s};" for s in starts_of(kernel, names, "(active ? row : 0)")]
     lines.append(_indented(program.before, 8))
     for number, each in enumerate(program.passes):
-        lines += _sweep(kernel, each, gathers=ahead and number == len(program.passes) - 1)
+        lines += _sweep(
+            kernel, each, gathers=bool(program.sums) and held and number == len(program.passes) - 1
+        )
     if program.row_outs:
         pairs = zip(program.row_outs, kernel.row_types, strict=True)
         lines.append("        if (active && lane == 0) {")
         lines += [f"            {n}_data[row] = to<{stored(t)}>({n});" for n, t in pairs]
         lines.append("        }")
     lines.append("    }")
-    if ahead:
+    if ahead and program.sums:
         lines += _partial_rows(kernel)
     return "\n".join(lines)
 
 
 def _first(kernel: Rows) -> list[str]:
     """The first row into registers."""
-    start = "    {\n    const i64 begin = (i64)blockIdx.x * GROUPS + group;"
-    return [start, _load(kernel, "begin", "_next"), "    }"]
+    begin = "    {\n    const i64 begin = start + group;"
+    return [begin, _load(kernel, "begin", "_next"), "    }"]
 
 
 def _sweep(kernel: Rows, each: Pass, gathers: bool) -> list[str]:

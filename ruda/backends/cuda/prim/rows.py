@@ -24,8 +24,8 @@ _CACHED = 32 << 20
 _LONGEST = 1 << 30
 # Rows on their way, in shared memory: at most so many, and so many bytes of a multiprocessor.
 _MOST_AHEAD, _RING = 4, 96 << 10
-# Threads of a block of a cluster, of which there are up to 8.
-_BLOCK = 512
+# Threads of a block that a row fills alone (a cluster has up to 8 of those), and what it has else.
+_BLOCK, _BESIDE = 512, 4 << 10
 
 
 class Side(NamedTuple):
@@ -147,6 +147,7 @@ class Sharing(NamedTuple):
     lanes: int
     per: int
     cluster: int = 1
+    long: bool = False
 
 
 def _power(n: int) -> int:
@@ -173,13 +174,21 @@ def _held(work: Work, program: Program, vec: int) -> Sharing | None:
     if packs > lanes * most:
         lanes = max(64, _power(-(-packs // most)))
     per = _power(-(-packs // lanes))
-    block = _BLOCK // _size(work)
-    if lanes > block and not program.sums and vec > 1 and work.client.driver.clusters:
-        # Several blocks on a multiprocessor, so that some load while others fold or store.
-        while lanes > 8 * block and per < 2 * most:
-            lanes, per = lanes // 2, per * 2
-        return Sharing("held", lanes, per, lanes // block) if lanes <= 8 * block else None
+    if lanes > _BLOCK // _size(work) and not program.sums and vec > 1:
+        found = _long(work, packs, 2 * most)
+        if found is not None:
+            return found
     return None if lanes > widest else Sharing("held", lanes, per)
+
+
+def _long(work: Work, packs: int, most: int) -> Sharing | None:
+    """How one block on each multiprocessor, or a cluster of them, holds a row."""
+    block = _BLOCK // _size(work)
+    blocks = _power(-(-packs // (block * most)))
+    if blocks > 8 or (blocks > 1 and not work.client.driver.clusters):
+        return None
+    lanes = block * blocks
+    return Sharing("held", lanes, _power(-(-packs // lanes)), blocks, long=True)
 
 
 def _streamed(work: Work, program: Program, vec: int) -> Sharing:
@@ -194,17 +203,21 @@ def _streamed(work: Work, program: Program, vec: int) -> Sharing:
     return Sharing("stream", lanes, per)
 
 
-def _ring(kernel: Rows) -> int:
-    """How many rows a kernel that adds up over rows has in its ring; 0 where packs do not suit."""
+def _ring(kernel: Rows, long: bool, room: int) -> int:
+    """How many rows a block that walks over rows has in its ring; 0 where packs do not suit.
+
+    A ``long`` row has all of the shared memory, ``room``, others as much as most devices have.
+    """
     rows = kernel.of("rows")
     sizes = [i.dtype.itemsize * kernel.vec for i in rows]
-    if not kernel.program.sums or kernel.mode != "held" or any(i.form != "dense" for i in rows):
+    walks = kernel.mode == "held" and (long or kernel.program.sums)
+    if not walks or any(i.form != "dense" for i in rows):
         return 0
     if any(size % 16 and size not in (4, 8) for size in sizes):
         return 0
     row = replace(kernel, ring=1).shared * max(1, 512 // kernel.threads)
-    count = min(_MOST_AHEAD, _RING // row)
-    return count if count > 2 else 0
+    count = min(_MOST_AHEAD, (room - _BESIDE if long else _RING) // row)
+    return count if count > 2 or (long and count == 2) else 0
 
 
 class Kernel:
@@ -266,17 +279,19 @@ class Kernel:
             len(layout.inner),
             cluster=shape.cluster,
         )
-        return replace(made, ring=_ring(made))
+        return replace(made, ring=_ring(made, shape.long, work.client.driver.shared_memory))
 
     def _blocks(self, kernel: Rows) -> int:
         work, here = self.work, self.work.client.driver.multiprocessors
         blocks = -(-work.rows // kernel.groups)
-        if kernel.program.sums and kernel.mode == "held":
+        if kernel.cluster > 1:
+            return int(min(blocks, max(1, here // kernel.cluster))) * kernel.cluster
+        if kernel.walks:
             return int(min(blocks, here * (8 if kernel.threads <= 128 else 512 // kernel.threads)))
         if kernel.mode == "stream" and len(kernel.program.passes) > 1:
             nbytes = sum(s.dtype.itemsize for s in work.inputs if s.role == "rows") * work.length
             return int(min(blocks, here * max(1, min(2, _CACHED // (nbytes * here)))))
-        return min(blocks, (2**31 - 1) // kernel.cluster) * kernel.cluster
+        return min(blocks, 2**31 - 1)
 
     def geometry(self) -> bytes:
         """The struct Geometry."""
