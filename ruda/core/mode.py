@@ -22,10 +22,11 @@ class Mode:
     ``tracer``: who gets the launches instead of the device, or None. ``recorder``: who is told of
     nodes, draws and assignments while ``checkpoint`` runs a function, or None. ``precision``: the
     faster arithmetic that is allowed, or None for IEEE everywhere. ``special`` says that one of
-    these four is set, so that the hot path tests a single attribute.
+    these four is set, so that the hot path tests a single attribute, and ``beyond`` that it is not
+    ``cast`` alone, which most operators do not look at.
     """
 
-    __slots__ = ("cast", "grad", "precision", "recorder", "special", "tracer")
+    __slots__ = ("beyond", "cast", "grad", "precision", "recorder", "special", "tracer")
 
     def __init__(
         self,
@@ -40,7 +41,8 @@ class Mode:
         self.tracer = tracer
         self.recorder = recorder
         self.precision = precision
-        self.special = (cast, tracer, recorder, precision).count(None) < 4
+        self.beyond = (tracer, recorder, precision).count(None) < 3
+        self.special = self.beyond or cast is not None
 
     def but(self, **changes: Any) -> Mode:
         """This mode with some fields changed."""

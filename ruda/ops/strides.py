@@ -122,7 +122,7 @@ _starts_spec: dict[Any, Spec] = {}
 def shown(x: RudaTensor, starts: Shape, lengths: Shape, steps: Shape, dropped: Shape) -> RudaTensor:
     """The view ``slice`` makes, without the detours of the general entry."""
     mode = MODE.get()
-    if mode.special:
+    if mode.beyond:
         return slice_view(x, Vector(starts), lengths, steps, dropped)
     spec = x.spec
     by_value = _starts_spec.get(spec.client)

@@ -1,7 +1,8 @@
 """The hot path: the entry closure of an operator, one shape of closure per arity.
 
 A closure reads the specs, finds the plan, launches and records; whatever is out of the ordinary
-goes to ``launch.slow``. Every line here runs once per operator call: measure before adding one.
+goes to ``launch.slow``: ``autocast`` too, where the row ``lowers`` or raises its operands. Every
+line here runs once per operator call: measure before adding one.
 """
 
 from __future__ import annotations
@@ -48,13 +49,14 @@ _HOSTED = ("create", "random")
 def entry1(op: Op) -> Callable[..., Any]:
     """The closure of an operator of one tensor without attributes."""
     find, mode_of, saves, save = op.hot.get, MODE.get, op.saves or op.keeps_out, op.save
+    lowers = op.cast is not None
 
     def call(x: Any, /, *, out: Any = None) -> Any:
         if x.__class__ is not RudaTensor or out is not None:
             return slow(op, (x,), (), out)
         plan = find(x.spec) or op.miss(x.spec, (x.spec,))
         mode = mode_of()
-        if mode.special:
+        if mode.special and (lowers or mode.beyond):
             return slow(op, (x,))
         hx, nx = x.handle, x.node
         t = _new(RudaTensor)
@@ -80,6 +82,7 @@ def entry2(op: Op, foreign: Any = None) -> Callable[..., Any]:
     As a dunder method, ``foreign`` is NotImplemented: what an unknown operand gives back.
     """
     find, mode_of, saves, save = op.hot.get, MODE.get, op.saves or op.keeps_out, op.save
+    lowers = op.cast is not None
     with_scalar = _with_scalar(op)
 
     def call(x: Any, y: Any, /, *, out: Any = None) -> Any:
@@ -90,7 +93,7 @@ def entry2(op: Op, foreign: Any = None) -> Callable[..., Any]:
         key = (x.spec, y.spec)
         plan = find(key) or op.miss(key, key)
         mode = mode_of()
-        if mode.special:
+        if mode.special and (lowers or mode.beyond):
             return slow(op, (x, y))
         hx, hy, nx, ny = x.handle, y.handle, x.node, y.node
         t = _new(RudaTensor)
@@ -113,11 +116,11 @@ def entry2(op: Op, foreign: Any = None) -> Callable[..., Any]:
 
 def _with_scalar(op: Op) -> Callable[[RudaTensor, Any], RudaTensor]:
     """``op`` of a tensor and a Python scalar; the scalar's type is part of the plan's key."""
-    find, mode_of = op.hot.get, MODE.get
+    find, mode_of, lowers = op.hot.get, MODE.get, op.cast is not None
 
     def call(x: RudaTensor, y: Any) -> RudaTensor:
         mode = mode_of()
-        if mode.special:
+        if mode.special and (lowers or mode.beyond):
             return slow(op, (x, y))  # type: ignore[no-any-return]
         key = (x.spec, y.__class__)
         plan = find(key) or op.miss_scalar(key, x.spec, _SCALARS[y.__class__])
@@ -134,11 +137,11 @@ def _with_scalar(op: Op) -> Callable[[RudaTensor, Any], RudaTensor]:
 
 def reflected(op: Op) -> Callable[..., Any]:
     """The method ``__rop__`` of a binary operator: the tensor is the right operand."""
-    find, mode_of = op.hot.get, MODE.get
+    find, mode_of, lowers = op.hot.get, MODE.get, op.cast is not None
 
     def call(y: RudaTensor, x: Any, /) -> Any:
         mode = mode_of()
-        if x.__class__ not in _SCALARS or mode.special:
+        if x.__class__ not in _SCALARS or (mode.special and (lowers or mode.beyond)):
             return slow(op, (x, y), foreign=NotImplemented)
         key = (x.__class__, y.spec)
         plan = find(key) or op.miss_scalar_left(key, y.spec, _SCALARS[x.__class__])
@@ -156,10 +159,12 @@ def reflected(op: Op) -> Callable[..., Any]:
 def entry1_attrs(op: Op) -> Callable[..., Any]:
     """The closure of an operator of one tensor with attributes, reductions and views above all."""
     find, mode_of, saves, save = op.hot.get, MODE.get, op.saves or op.keeps_out, op.save
+    lowers = op.cast is not None
 
     def call(x: Any, /, *attrs: Any, out: Any = None) -> Any:
         mode = mode_of()
-        if x.__class__ is not RudaTensor or out is not None or mode.special:
+        special = mode.special and (lowers or mode.beyond)
+        if x.__class__ is not RudaTensor or out is not None or special:
             return slow(op, (x,), attrs, out)
         key = (x.spec, *attrs)
         plan = find(key) or op.miss(key, (x.spec,), attrs)
@@ -184,11 +189,13 @@ def entry1_attrs(op: Op) -> Callable[..., Any]:
 def entry3(op: Op) -> Callable[..., Any]:
     """The closure of an operator of three tensors without attributes; the last may be optional."""
     find, mode_of, saves, save = op.hot.get, MODE.get, op.saves or op.keeps_out, op.save
+    lowers = op.cast is not None
     may_lack, call_n = op.args[2] in op.optional, entry_n(op)
 
     def call(x: Any, y: Any, z: Any, /, *, out: Any = None) -> Any:
         mode = mode_of()
-        whole = x.__class__ is y.__class__ is RudaTensor and out is None and not mode.special
+        special = mode.special and (lowers or mode.beyond)
+        whole = x.__class__ is y.__class__ is RudaTensor and out is None and not special
         if whole and z.__class__ is RudaTensor:
             sz, hz, nz = z.spec, z.handle, z.node
         elif whole and z is None and may_lack:
@@ -226,12 +233,13 @@ def entry_n(op: Op) -> Callable[..., Any]:
     if op.kind in ("view", "dynamic"):
         return lambda *values, out=None: slow(op, values[:arity], values[arity:], out)
     find, mode_of, several = op.hot.get, MODE.get, bool(op.outs)
+    lowers = op.cast is not None
     optional = tuple(arg in op.optional for arg in op.args)
 
     def call(*values: Any, out: Any = None) -> Any:
         tensors, attrs = values[:arity], values[arity:]
         mode = mode_of()
-        if mode.special or out is not None:
+        if out is not None or (mode.special and (lowers or mode.beyond)):
             return slow(op, tensors, attrs, out)
         specs, handles, nodes, tracked = [], [], [], False
         for t, may_lack in zip(tensors, optional, strict=True):
