@@ -83,3 +83,61 @@ def test_results_repeat_bit_by_bit(device: str) -> None:
     g = values("bfloat16", 20000, 1024, seed=1).to(device)
     first, second = (pull(g)[1].numpy() for _ in range(2))
     np.testing.assert_array_equal(first, second)
+
+
+# Channels of all widths of packs, and runs of positions that no pack divides.
+IMAGES = [("nhwc", (64, 28, 28, 64)), ("nhwc", (32, 14, 14, 1000)), ("nhwc", (900, 30, 7))]
+IMAGES += [("nchw", (16, 96, 28, 28)), ("nchw", (64, 64, 7, 7)), ("nhwc", (300_000, 3))]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize(("layout", "shape"), IMAGES, ids=str)
+def test_batch_norm(device: str, dtype: str, layout: str, shape: tuple[int, ...]) -> None:
+    count = shape[1 if layout == "nchw" else -1]
+    x = (values("float32", *shape) * 2 + 3).astype(dtype)
+    w, b = (values("float32", count, seed=i) for i in (1, 2))
+
+    def norm(x: Any, w: Any, b: Any) -> Any:
+        return F.batch_norm(x, None, None, w, b, training=True, layout=layout)
+
+    check(norm, device, x, w, b)
+
+
+@pytest.mark.parametrize("layout", ["nhwc", "nchw"])
+def test_a_compiled_block_of_batch_norms(device: str, layout: str) -> None:
+    shape = (32, 28, 28, 64) if layout == "nhwc" else (32, 64, 28, 28)
+    given = [values("bfloat16", *shape, seed=i).to(device) for i in range(3)]
+    found = []
+    for compiled in (True, False):
+        norms = [ruda.nn.BatchNorm2d(64, layout=layout).to(device) for _ in range(3)]
+        x, y, g = (t.detach() for t in given)
+        leaves = [x.requires_grad_(), y.requires_grad_(), *norms[1].parameters()]
+
+        def step() -> Any:
+            for leaf in leaves:  # noqa: B023
+                leaf.grad = None
+            a, b, c = norms  # noqa: B023
+            z = F.relu(b(F.relu(a(x))) + c(y))  # noqa: B023
+            (z * g).astype("float32").sum().backward()  # noqa: B023
+            return z
+
+        run = ruda.compile(step) if compiled else step
+        out = [run() for _ in range(3)][-1]
+        found.append([t.to("cpu") for t in (out, *(leaf.grad for leaf in leaves))])
+    np.testing.assert_array_equal(*(results[0].numpy() for results in found))
+    # Sums over the batch are those of other parts: kernels that do more have fewer blocks.
+    for got, want in zip(*found, strict=True):
+        scale = float(np.abs(want.numpy().astype("f4")).max())
+        assert_close(got, want.numpy(), length=64, scale=scale)
+
+
+def test_channels_last_pooling_of_networks(device: str) -> None:
+    x = values("bfloat16", 16, 112, 112, 64)
+
+    def pool(layout: str) -> Callable[..., Any]:
+        return lambda t: F.max_pool2d(t, 3, 2, 1, layout=layout)
+
+    check(pool("nhwc"), device, x)
+    last = pool("nhwc")(x.to(device)).to("cpu").numpy()
+    first = pool("nchw")(x.permute_dims((0, 3, 1, 2))).numpy()
+    np.testing.assert_array_equal(last, first.transpose(0, 2, 3, 1))
