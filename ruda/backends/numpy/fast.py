@@ -119,13 +119,13 @@ def bind_linear_weight(plan: Any) -> Callable[..., Any] | None:
     if not g.size or not x.size or None in shown:
         return None
     kind, how = dtype.numpy, cut(folded[0][1], *folded[1])
-    to_rows = [f if s.ndim != 2 else None for s, f in zip((g, x), folded, strict=True)]
+    shape, is_flat = plan.out[0].shape, g.ndim == 2
 
     def run(hg: Any, hx: Any) -> Any:
         rows, inputs = hg.array, hx.array
-        if to_rows[0] is not None:
-            rows, inputs = rows.reshape(to_rows[0]), inputs.reshape(to_rows[1])
-        dw = empty(plan.out[0].shape, kind)
+        if not is_flat:
+            rows, inputs = rows.reshape(folded[0]), inputs.reshape(folded[1])
+        dw = empty(shape, kind)
         multiply(rows.T, inputs, dw, None, how)
         return handle_of(dw), handle_of(np.add.reduce(rows, axis=0))
 
