@@ -194,8 +194,8 @@ class Joined:
         numbers = (first.parts, at.count, first.chunk * each, turns, rest, first.missing * each)
         packed = struct.pack("<6q2d", *numbers, eps, at.each)
         name, text = joining(op == 0, x)
-        grid = -(-at.count // 32)
-        self.join = Launcher(client, text, name, grid, (32, 32), (1,) * 4, [packed])
+        grid = -(-at.count // 8)
+        self.join = Launcher(client, text, name, grid, _THREADS, (1,) * 4, [packed])
         self.between = spec_of(client, (2, first.parts, at.count), wide)
 
     def __call__(

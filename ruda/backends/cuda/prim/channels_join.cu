@@ -2,9 +2,9 @@
 //
 // MOMENTS 1: means and sums of squares about them to mean and biased variance. Part p has
 // `chunk * (turns + (p < rest))` elements, the first one `missing` fewer. MOMENTS 0: sums of dy and
-// of dy * (x - mean) to dw = rstd * the latter, and db. Blocks of 32 channels x 32: thread (x, y)
-// joins parts y, y + 32, ... in order, and 32 results are joined in a tree. 12 KiB of static shared
-// memory (float).
+// of dy * (x - mean) to dw = rstd * the latter, and db. A warp has a channel, 8 a block, which share
+// the sectors they read: lane l joins parts l, l + 32, ... in order, then the lanes join by halves.
+// No shared memory.
 #include "ruda/math.cuh"
 
 typedef REAL T;
@@ -20,46 +20,40 @@ __device__ __forceinline__ void join(T& n, T& mean, T& squares, T more, T other,
 }
 #endif
 
-extern "C" __global__ void __launch_bounds__(1024)
+extern "C" __global__ void __launch_bounds__(256)
 NAME(T* __restrict__ one_out, T* __restrict__ two_out, const T* __restrict__ partial,
      const T* __restrict__ var, const Geometry g) {
-    __shared__ T ones[32][32], twos[32][32];
-    const u32 x = threadIdx.x, y = threadIdx.y;
-    const i64 channel = (i64)blockIdx.x * 32 + x;
-    const bool present = channel < g.channels;
+    const u32 lane = threadIdx.x & 31;
+    const i64 channel = (i64)blockIdx.x * 8 + threadIdx.x / 32;
+    if (channel >= g.channels) return;
     const T* const from = partial + channel;
     T one = T(0), two = T(0);
 #if MOMENTS
-    __shared__ T counts[32][32];
     T n = T(0);
+    const T usual = T(g.chunk * g.turns), longer = T(g.chunk * (g.turns + 1));
 #endif
-#pragma unroll 4
-    for (i64 p = y; present && p < g.parts; p += 32) {
+#pragma unroll 8
+    for (i64 p = lane; p < g.parts; p += 32) {
         const T a = from[p * g.channels], b = from[(g.parts + p) * g.channels];
 #if MOMENTS
-        join(n, one, two, T(g.chunk * (g.turns + (p < g.rest)) - (p ? 0 : g.missing)), a, b);
+        const T count = p < g.rest ? longer : usual;
+        join(n, one, two, p ? count : count - T(g.missing), a, b);
 #else
         one += a;
         two += b;
 #endif
     }
-    for (u32 half = 16; half > 0; half >>= 1) {
-        __syncthreads();
-        ones[y][x] = one;
-        twos[y][x] = two;
+#pragma unroll
+    for (int far = 16; far > 0; far >>= 1) {
+        const T a = __shfl_xor_sync(~0u, one, far), b = __shfl_xor_sync(~0u, two, far);
 #if MOMENTS
-        counts[y][x] = n;
-#endif
-        __syncthreads();
-        if (y >= half) continue;
-#if MOMENTS
-        join(n, one, two, counts[y + half][x], ones[y + half][x], twos[y + half][x]);
+        join(n, one, two, __shfl_xor_sync(~0u, n, far), a, b);
 #else
-        one += ones[y + half][x];
-        two += twos[y + half][x];
+        one += a;
+        two += b;
 #endif
     }
-    if (!present || y != 0) return;
+    if (lane != 0) return;
 #if MOMENTS
     one_out[channel] = one;
     two_out[channel] = two / T(g.count);
