@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ruda.core.dtypes import DType
-from ruda.core.errors import ConvDTypeError, ConvShapeError
+from ruda.core.errors import ConvDTypeError, ConvShapeError, StrategyError
 from ruda.core.shapes import Shape, index, normalize_shape
 from ruda.ops import conv_rows as rows
 from ruda.ops.cast import astype
@@ -14,6 +14,7 @@ from ruda.ops.conv_rows import ConvArgumentError, ConvStrategyError
 from ruda.ops.movement import expand_dims, moveaxis, reshape, squeeze
 from ruda.ops.reference.convolve import chosen
 from ruda.ops.strategy import Explanation
+from ruda.ops.table import TABLE
 from ruda.ops.windows import Pairs, padding_pairs, per_axis
 from ruda.tensor.given import given_tensors
 from ruda.tensor.tensor import RudaTensor
@@ -125,9 +126,7 @@ def _convolve(
     layout: str,
     strategy: str,
 ) -> RudaTensor:
-    if w.ndim != rank + 2 or x.ndim not in (rank + 1, rank + 2):
-        expected = f"{rank} spatial axes: input [N, C, *S] or [C, *S], weight [O, C / groups, *K]"
-        raise ConvShapeError(name, "ranks do not fit", f"{x.shape} and {w.shape}", expected)
+    _rank(name, rank, x, w)
     kernel = w.shape[2:]
     attrs = _settings(name, kernel, stride, padding, dilation, groups, layout, strategy)
     check_bias(name, bias, w.dtype, w.shape[0])
@@ -135,6 +134,14 @@ def _convolve(
     out: RudaTensor = rows.conv(batched, _in_layout(w, layout), *attrs)
     out = add_bias(out, bias, rank if layout == "nchw" else 0)
     return out if batched is x else squeeze(out, 0)
+
+
+def _rank(name: str, rank: int, x: RudaTensor, w: RudaTensor) -> int:
+    """``rank``, the number of spatial axes, where the operands have so many."""
+    if w.ndim != rank + 2 or rank < 1 or x.ndim not in (rank + 1, rank + 2):
+        expected = f"{rank} spatial axes: input [N, C, *S] or [C, *S], weight [O, C / groups, *K]"
+        raise ConvShapeError(name, "ranks do not fit", f"{x.shape} and {w.shape}", expected)
+    return rank
 
 
 def _in_layout(w: RudaTensor, layout: str) -> RudaTensor:
@@ -284,19 +291,48 @@ def conv_weight_backward(
 
 
 @given_tensors
-def explain_conv(input: RudaTensor, weight: RudaTensor, *, layout: str = "nchw") -> Explanation:
+def explain_conv(
+    input: RudaTensor,
+    weight: RudaTensor,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int | None = None,
+    *,
+    layout: str = "nchw",
+) -> Explanation:
     """Which strategy ``strategy="auto"`` runs for the forward of these operands, and what else can.
 
-    ``input`` and ``weight [O, C / groups, *K]`` as for ``conv2d`` with that ``layout``.
+    ``input`` and ``weight [O, C / groups, *K]`` as for ``conv2d`` with these settings; ``groups``
+    follows from both unless given. Nothing is computed. Raises what the call would raise.
 
-    >>> explain_conv(ruda.ones((1, 3, 8, 8)), ruda.ones((4, 3, 3, 3))).chosen
+    >>> explain_conv(ruda.ones((1, 3, 8, 8)), ruda.ones((4, 3, 3, 3)), stride=2).chosen
     'implicit_gemm'
     """
-    _check_choice("explain_conv", "layout", layout, rows.LAYOUTS)
-    specs, lack = (input.spec, weight.spec), input.client.lack
+    name = "explain_conv"
+    _check_choice(name, "layout", layout, rows.LAYOUTS)
+    rank = _rank(name, weight.ndim - 2, input, weight)
+    x = input if input.ndim == rank + 2 else expand_dims(input, 0)
+    count = groups
+    if count is None:
+        count = max(1, x.shape[1 if layout == "nchw" else -1] // max(1, weight.shape[1]))
+    attrs = _settings(name, weight.shape[2:], stride, padding, dilation, count, layout, "auto")
+    specs = (x.spec, _in_layout(weight, layout).spec)
+    plan = TABLE["conv"].lookup(specs, attrs)
     found: dict[str, bool | str] = {
-        name: lack("conv", name, specs, ()) or True for name in rows.STRATEGIES[:-1]
+        strategy: x.client.lack("conv", strategy, specs, attrs) or True
+        for strategy in rows.STRATEGIES[:-1]
     }
-    if input.device.kind == "cuda" and found["vendor"] is True:
-        return Explanation("vendor", found)
-    return Explanation(chosen("auto", layout, weight.shape[1] == 1), found)
+    runs = getattr(plan.run, "strategy", None) or chosen("auto", layout, weight.shape[1] == 1)
+    if found["vendor"] is True and runs != "vendor":
+        found["vendor"] = _refusal(specs, attrs)
+    return Explanation(runs, found)
+
+
+def _refusal(specs: Any, attrs: tuple[Any, ...]) -> bool | str:
+    """Why the vendor's library, which is there, does not take these operands."""
+    try:
+        TABLE["conv"].lookup(specs, (*attrs[:-1], "vendor"))
+    except StrategyError as error:
+        return error.what
+    return True

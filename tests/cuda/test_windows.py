@@ -192,3 +192,12 @@ def test_resizing_one_and_three_axes_and_integers(device: str, rng: np.random.Ge
     got = F.interpolate(ruda.asarray(whole, device=device), 7).numpy()
     np.testing.assert_array_equal(got, want)
     assert F.interpolate(ruda.ones((0, 3, 4), device=device), 7).shape == (0, 3, 7)
+
+
+def test_what_runs_a_convolution_is_told_with_its_settings(device: str) -> None:
+    """Tiles of 64 would be all but empty for few windows: a stride decides."""
+    x, w = ruda.ones((1, 16, 9, 9), device=device), ruda.ones((16, 16, 3, 3), device=device)
+    told = F.explain_conv(x, w)
+    assert told.chosen == "implicit_gemm"
+    assert isinstance(told.strategies["vendor"], str)
+    assert F.explain_conv(x, w, stride=4).chosen == "direct"

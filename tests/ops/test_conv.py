@@ -111,6 +111,9 @@ def test_a_strategy_runs_or_raises() -> None:
     told = F.explain_conv(ruda.moveaxis(x, 1, -1), w, layout="nhwc")
     assert told.chosen == "direct"
     assert told.strategies["implicit_gemm"] is True
+    assert F.explain_conv(x, w, 2, 1, groups=4).chosen == "implicit_gemm"
+    with pytest.raises(ruda.ShapeError, match="no window fits"):
+        F.explain_conv(x, w, dilation=9)
     with pytest.raises(ruda.StrategyError, match="vendor") as caught:
         F.conv2d(x, w, groups=4, strategy="vendor")
     assert str(told.strategies["vendor"]) in str(caught.value)

@@ -98,6 +98,7 @@ def _launch(client: Any, plan: Any, run: Callable[..., None]) -> Callable[..., A
         run(*(h.address for h in handles), made.address)
         return made
 
+    launch.strategy = "vendor"  # type: ignore[attr-defined]
     return launch
 
 

@@ -96,6 +96,7 @@ def forward(client: Any, plan: Any, how: Halved, bind: Bind) -> Callable[..., An
     def run(*handles: Any) -> Any:
         return inner(*(_packed(client, *p, h) for p, h in zip(packs, handles, strict=True)))
 
+    run.strategy = getattr(inner, "strategy", None)  # type: ignore[attr-defined]
     return run
 
 

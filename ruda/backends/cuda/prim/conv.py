@@ -78,6 +78,7 @@ def _bind(client: Any, plan: Any, mode: int, attrs: tuple[Any, ...]) -> Callable
         launcher(h.address, ha.address, hb.address)
         return h
 
+    run.strategy = "direct" if direct else "implicit_gemm"  # type: ignore[attr-defined]
     return run
 
 
