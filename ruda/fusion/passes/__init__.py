@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ruda.fusion.graph import Graph, Value
+from ruda.fusion.passes.algebra import simplify
 from ruda.fusion.passes.duplicates import merge_duplicates
 from ruda.fusion.passes.folds import fuse_folds
 from ruda.fusion.passes.groups import fuse_elementwise
@@ -17,6 +18,9 @@ def improve(graph: Graph, wanted: Iterable[Value], client: Any) -> None:
     """Change ``graph`` in place; the values in ``wanted`` stay, with memory of their own."""
     kept = set(wanted)
     see_through(graph)
+    merge_duplicates(graph, kept)
+    simplify(graph, kept)
+    # What has been told apart by nothing is the same now.
     merge_duplicates(graph, kept)
     graph.prune(kept)
     fuse_rows(graph, kept, client)

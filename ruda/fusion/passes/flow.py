@@ -44,7 +44,7 @@ class Flow:
             self.parts.append(part)
             self._part_of[id(instruction)] = part
             self.home.update((value, part) for value in instruction.outputs)
-            for value in instruction.inputs:
+            for value in dict.fromkeys(instruction.inputs):
                 self.users.setdefault(value, []).append(instruction)
 
     def part(self, instruction: Instruction) -> Part:
@@ -88,16 +88,24 @@ class Flow:
         part.members.append((number, instruction))
         self._part_of[id(instruction)] = part
         self.home.update((value, part) for value in instruction.outputs)
-        for value in instruction.inputs:
+        for value in dict.fromkeys(instruction.inputs):
             self.users.setdefault(value, []).append(instruction)
 
-    def redirect(self, user: Instruction, place: int, value: Value) -> None:
-        """Let ``user`` read ``value`` at ``place`` of its operands."""
-        old = user.inputs[place]
-        user.inputs = (*user.inputs[:place], value, *user.inputs[place + 1 :])
-        if old not in user.inputs:
+    def redirect(self, user: Instruction, place: int, value: Value) -> Instruction:
+        """What ``user`` does with ``value`` at ``place`` of its operands, in its stead.
+
+        It is a new instruction: others may know the graph as it was.
+        """
+        inputs = (*user.inputs[:place], value, *user.inputs[place + 1 :])
+        made = Instruction(user.op, user.run, inputs, user.outputs)
+        made.plan, made.line = user.plan, user.line
+        part = self._part_of[id(made)] = self._part_of[id(user)]
+        part.members = [(n, made if i is user else i) for n, i in part.members]
+        for old in set(user.inputs):
             self.users[old].remove(user)
-        self.users.setdefault(value, []).append(user)
+        for new in set(inputs):
+            self.users.setdefault(new, []).append(made)
+        return made
 
     def outside_users(self, part: Part, value: Value) -> bool:
         """Whether anybody but ``part`` reads ``value``."""

@@ -72,7 +72,7 @@ class _Joining:
         copy = Instruction(cast.op, cast.run, cast.inputs, (Value("result", value.spec),))
         copy.plan, copy.line = cast.plan, cast.line
         self.flow.adopt(self.part, number - 0.5, copy)
-        self.flow.redirect(self.core, place, copy.outputs[0])
+        self.core = self.flow.redirect(self.core, place, copy.outputs[0])
 
     def _maker(self, value: Value) -> Instruction | None:
         """The one instruction of another part that makes ``value``."""

@@ -22,8 +22,8 @@ from ruda.backends.cuda.types import stored
 from ruda.core.dtypes import compute_of, uint32
 from ruda.core.spec import spec_of
 
-# Rows that each thread adds up at least, where blocks share them; blocks of a multiprocessor.
-_LEAST_ROWS, _BLOCKS, _MOST_SPLITS = 8, 2, 512
+# Rows that a thread adds up, as far as that leaves work for all; blocks of a multiprocessor.
+_ROWS, _BLOCKS, _MOST_SPLITS = (2, 16), 8, 512
 
 
 def facts(plan: Any) -> Facts | None:
@@ -139,8 +139,9 @@ class _Launches:
         across = min(32 if work.rows >= 64 else THREADS, 1 << (packs - 1).bit_length())
         wide, down = -(-packs // across), THREADS // across
         units = self.client.driver.multiprocessors
-        most = max(1, -(-units * _BLOCKS // wide))
-        splits = max(1, min(work.rows // (down * _LEAST_ROWS), most, _MOST_SPLITS))
+        least, most = _ROWS
+        each = max(least, min(most, work.rows * wide // (down * units * 2)))
+        splits = max(1, min(work.rows // (down * each), units * _BLOCKS // wide, _MOST_SPLITS))
         text, finish = source(kernel, self.whole.finish()), struct.pack("<q", across)
         widths = (1,) * (len(kernel.outs) + len(self.program.row_outs) + 2 + len(kernel.inputs))
         fixed = [self.base.geometry(), finish]
