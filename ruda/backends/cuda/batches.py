@@ -18,8 +18,9 @@ from typing import NamedTuple
 from ruda.backends.cuda import cache, compiler
 
 _DEFINED = re.compile(r"^#define (\w+)", re.MULTILINE)
-# Programs of fewer kernels than this would not be worth a thread.
-_LEAST, _MOST_PROGRAMS = 4, 8
+_MOST_PROGRAMS = 16
+# What kernels of these headers take against one that moves memory; starting a program takes 0.5.
+_EFFORT = {"rows": 4, "limits": 8, "fold": 2, "keys": 2}
 
 
 class Loadable(NamedTuple):
@@ -72,9 +73,10 @@ def _compiled(
     alike: dict[tuple[str, ...], list[str]] = {}
     for source in sources:
         alike.setdefault(headers_of(source), []).append(source)
-    most = min(_MOST_PROGRAMS, os.cpu_count() or 1)
-    shares = {k: max(1, round(most * len(v) / len(sources))) for k, v in alike.items()}
-    groups = [group for k, found in alike.items() for group in shared(found, shares[k])]
+    most, work = min(_MOST_PROGRAMS, os.cpu_count() or 1), sum(map(effort, sources))
+    groups = []
+    for found in alike.values():
+        groups += shared(found, round(most * sum(map(effort, found)) / work))
     if not groups:
         return []
 
@@ -91,9 +93,15 @@ def _compiled(
         return list(threads.map(compiled, groups))
 
 
+def effort(source: str) -> int:
+    """How long a source takes to compile, in kernels that move memory."""
+    names = (line.partition("ruda/")[2].partition(".")[0] for line in headers_of(source))
+    return max((_EFFORT.get(name, 1) for name in names), default=1)
+
+
 def shared(sources: Sequence[str], most: int) -> list[list[str]]:
-    """``sources`` in at most ``most`` groups of about the same length of text."""
-    count = min(most, -(-len(sources) // _LEAST))
+    """``sources`` in at most ``most`` groups of about the same length of text, and one at least."""
+    count = max(1, min(most, len(sources)))
     groups: list[list[str]] = [[] for _ in range(count)]
     sizes = [0] * count
     for source in sorted(sources, key=len, reverse=True):
