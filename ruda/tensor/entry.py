@@ -232,8 +232,7 @@ def entry_n(op: Op) -> Callable[..., Any]:
 
     if op.kind in ("view", "dynamic"):
         return lambda *values, out=None: slow(op, values[:arity], values[arity:], out)
-    find, mode_of, several = op.hot.get, MODE.get, bool(op.outs)
-    lowers = op.cast is not None
+    find, mode_of, several, lowers = op.hot.get, MODE.get, bool(op.outs), op.cast is not None
     optional = tuple(arg in op.optional for arg in op.args)
 
     def call(*values: Any, out: Any = None) -> Any:
@@ -241,14 +240,13 @@ def entry_n(op: Op) -> Callable[..., Any]:
         mode = mode_of()
         if out is not None or (mode.special and (lowers or mode.beyond)):
             return slow(op, tensors, attrs, out)
-        specs, handles, nodes, tracked = [], [], [], False
-        for t, may_lack in zip(tensors, optional, strict=True):
+        specs, handles, nodes = [], [], []
+        for t in tensors:
             if t.__class__ is RudaTensor:
                 specs.append(t.spec)
                 handles.append(t.handle)
                 nodes.append(t.node)
-                tracked = tracked or t.node is not None
-            elif t is None and may_lack and specs:
+            elif t is None and specs and optional[len(specs)]:
                 specs.append(absent_spec(specs[0].client))
                 handles.append(None)
                 nodes.append(None)
@@ -258,7 +256,7 @@ def entry_n(op: Op) -> Callable[..., Any]:
         plan = find(key) or op.miss(key, tuple(specs), attrs)
         result = plan.run(*handles)
         node = None
-        if tracked and mode.grad and plan.records:
+        if mode.grad and plan.records and nodes.count(None) < len(nodes):
             node = record(plan, handles, nodes, result)
         if several:
             return outputs(plan.out, result, node)
