@@ -366,18 +366,26 @@ def _declared(kernel: Rows, suffix: str) -> list[str]:
     return lines + [f"    {i.value} {i.name}{suffix} = {i.value}(0);" for i in kernel.of("row")]
 
 
+def _placed(kernel: Rows) -> list[str]:
+    """Where a thread is in the row, and the first row and the step of its block or cluster."""
+    lane, group = "threadIdx.x % LANES", "threadIdx.x / LANES"
+    number, count = "(i64)blockIdx.x", "(i64)gridDim.x"
+    if kernel.cluster > 1:
+        lane, group = f"cluster_rank() * {kernel.threads} + threadIdx.x", "0"
+        number, count = "(i64)(blockIdx.x / CLUSTER)", "(i64)(gridDim.x / CLUSTER)"
+    # No block may write to another one that has not begun.
+    return [
+        f"    const int lane = {lane}, group = {group};",
+        *(["    cluster_barrier();"] if kernel.cluster > 1 else ()),
+        f"    const i64 start = {number} * GROUPS, step = {count} * GROUPS;",
+    ]
+
+
 def _rows(kernel: Rows) -> str:
     """The loop over rows."""
     program, held = kernel.program, kernel.mode == "held"
     ahead = kernel.walks
-    lines = ["    const int lane = threadIdx.x % LANES, group = threadIdx.x / LANES;"]
-    number, count = "(i64)blockIdx.x", "(i64)gridDim.x"
-    if kernel.cluster > 1:
-        lane = f"cluster_rank() * {kernel.threads} + threadIdx.x"
-        lines = [f"    const int lane = {lane}, group = 0;", "    cluster_barrier();"]
-        # A cluster is at a row together.
-        number, count = "(i64)(blockIdx.x / CLUSTER)", "(i64)(gridDim.x / CLUSTER)"
-    lines += [f"    const i64 start = {number} * GROUPS, step = {count} * GROUPS;"]
+    lines = _placed(kernel)
     lines += _declared(kernel, "")
     if ahead:
         lines += _declared(kernel, "_next")
@@ -396,10 +404,9 @@ def _rows(kernel: Rows) -> str:
     names += [o.name for o in kernel.outs]
     lines += [f"        const i64 {s};" for s in starts_of(kernel, names, "(active ? row : 0)")]
     lines.append(_indented(program.before, 8))
-    for number, each in enumerate(program.passes):
-        lines += _sweep(
-            kernel, each, gathers=bool(program.sums) and held and number == len(program.passes) - 1
-        )
+    last = program.passes[-1] if held and program.sums else None
+    for each in program.passes:
+        lines += _sweep(kernel, each, gathers=each is last)
     if program.row_outs:
         pairs = zip(program.row_outs, kernel.row_types, strict=True)
         lines.append("        if (active && lane == 0) {")
