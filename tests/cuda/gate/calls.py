@@ -13,6 +13,8 @@ import ruda
 from ruda import linalg, optim, random
 from ruda.nn import functional
 from ruda.ops import index
+from ruda.ops.joint_norm import joint_finite
+from ruda.tensor.batches import overwrite_each
 from ruda.tensor.dispatch import OPS
 
 FLOATS = ("float32", "bfloat16", "float64")
@@ -263,6 +265,8 @@ def updates() -> Iterator[Call]:
     for kind in (*kinds, "RAdam"):
         for dtype in ("float32", "bfloat16"):
             yield partial(_steps, getattr(optim, kind), dtype)
+    for dtype in FLOATS:
+        yield partial(_averages, dtype)
 
 
 def _steps(make: Any, dtype: str) -> None:
@@ -271,7 +275,18 @@ def _steps(make: Any, dtype: str) -> None:
         leaf.grad = empty(*leaf.shape, dtype=dtype)
     optimizer = make(leaves, lr=1e-3)
     optim.clip_grad_norm_(leaves, 1.0)
+    optim.clip_grad_value_(leaves, 1.0)
     optimizer.step()
+
+
+@ruda.no_grad()
+def _averages(dtype: str) -> None:
+    wide = "float64" if dtype == "float64" else "float32"
+    leaves = [empty(*s, dtype=dtype) for s in ((64, 40), (40,))]
+    averages = [empty(*leaf.shape, dtype=wide) for leaf in leaves]
+    overwrite_each(OPS["lerp"], averages, (averages, leaves, empty(dtype=wide)))
+    overwrite_each(OPS["multiply"], leaves, (leaves, empty(dtype=dtype)))
+    joint_finite(leaves)
 
 
 def steps() -> Iterator[Call]:
