@@ -97,7 +97,7 @@ class _Products(CublasLt):
 
     def matmul(self, handle: int, *given: int) -> None:
         out = self.objects[given[10]]
-        ends = "+bias" * (self.objects[given[0]].epilogue == 4)
+        ends = {4: "+bias", 6: "+bias+relu"}.get(self.objects[given[0]].epilogue, "")
         self.driver.note("product" + ends, out.rows * out.columns * out.count, given[-1])
 
 

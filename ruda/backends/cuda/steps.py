@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from ruda.backends.cuda import graphs
+from ruda.backends.cuda.blas import gemm
 from ruda.backends.cuda.launch import Launcher
 from ruda.backends.cuda.layout import Layout
 from ruda.backends.cuda.memory import ViewHandle, allocate
@@ -152,8 +153,11 @@ class Steps(Planning):
     driver: Any
     order: Any
     into: Callable[[Any], Any]
+    staging: Any
     side: StreamState | None = None
+    # While a step is captured: its second branch may be used, and what is sent before it runs.
     branching = False
+    first: list[tuple[Any, Any]]
 
     def fuses(self, plan: Any) -> bool:
         """Whether ``plan`` can be a part of a region that runs as one kernel."""
@@ -161,11 +165,19 @@ class Steps(Planning):
 
     def bind_region(self, whole: Any) -> Callable[..., tuple[Any, ...]]:
         """The function that runs a region of a compiled step."""
+        if whole.steps[0].plan.op.name == "linear":
+            run = gemm.bind_linear_relu(self, whole.steps[0].plan)
+            assert run is not None
+            return lambda *handles: (run(*handles),)
         if row_region.has_rows(whole):
             return row_region.bind(self, whole)
         if not fold_region.has_folds(whole):
             return region.bind(self, whole)
         return (down_region if down_region.folds_down(whole) else fold_region).bind(self, whole)
+
+    def ends_in_relu(self, plan: Any) -> bool:
+        """Whether one call does the product ``plan`` and a relu of its result."""
+        return gemm.bind_linear_relu(self, plan) is not None
 
     def rows_of(self, plan: Any) -> Any:
         """What a compiled step may join to ``plan``, a kernel over rows; None for all others."""
@@ -220,7 +232,7 @@ class Steps(Planning):
         graphs.begin(self, arena.memory)
         # A second branch may use what the first gives back, and the other way round.
         ordered, guards.ordered = guards.ordered, True
-        self.branching = True
+        self.branching, self.first = True, []
         try:
             found = queue()
         except BaseException:
@@ -229,6 +241,8 @@ class Steps(Planning):
             raise
         self.branching, guards.ordered = False, ordered
         graph = graphs.end(self)
+        for target, array in self.first:
+            self.staging.send(target.address, array, self.now.stream)
         # Its intermediates lie there: nobody else may have that memory before the graph is gone.
         graph.home = arena
         return graph, found
@@ -256,9 +270,7 @@ class Steps(Planning):
 
         return apart
 
-    def later(
-        self, queue: Callable[[], None], reads: Sequence[Any], writes: Sequence[Any]
-    ) -> None:
+    def later(self, queue: Callable[[], None], reads: Sequence[Any], writes: Sequence[Any]) -> None:
         """Queue what nobody waits for soon: in a second branch, where a step is captured.
 
         ``reads`` and ``writes`` are the handles that ``queue`` is about.

@@ -8,6 +8,7 @@ from typing import Any
 from ruda.fusion.graph import Graph, Value
 from ruda.fusion.passes.algebra import simplify
 from ruda.fusion.passes.duplicates import merge_duplicates
+from ruda.fusion.passes.ends import fuse_ends
 from ruda.fusion.passes.folds import fuse_folds
 from ruda.fusion.passes.groups import fuse_elementwise
 from ruda.fusion.passes.rows import fuse_rows
@@ -23,6 +24,7 @@ def improve(graph: Graph, wanted: Iterable[Value], client: Any) -> None:
     # What has been told apart by nothing is the same now.
     merge_duplicates(graph, kept)
     graph.prune(kept)
+    fuse_ends(graph, kept, client)
     fuse_rows(graph, kept, client)
     fuse_folds(graph, kept, client)
     fuse_elementwise(graph, kept, client)

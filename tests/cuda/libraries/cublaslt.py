@@ -142,9 +142,11 @@ class CublasLt:
         product = factors[0] * multiplied(left, right)
         if factors[1]:
             product = product + factors[1] * wide(result)
-        if how.epilogue == 4:
+        if how.epilogue in (4, 6):
             assert how.bias_kind == out.kind
             product = product + wide(matrix(how.bias, out.kind, out.rows, 1, out.rows))
+        if how.epilogue == 6:
+            product = np.maximum(product, 0)
         assert product.shape == result.shape
         result[...] = product.astype(result.dtype)
 

@@ -61,6 +61,25 @@ def bind_linear(client: Any, plan: Any) -> Callable[..., Any]:
     return _bound(_task(client, plan, x, y, None if is_absent(b) else b))
 
 
+def bind_linear_relu(client: Any, plan: Any) -> Callable[..., Any] | None:
+    """``relu`` of a ``linear`` in one call, to the bit that of both; None where none does that."""
+    x, w, b = plan.specs
+    dtype = plan.out.dtype
+    if is_absent(b) or not plan.out.size or not x.size or dtype.name not in _WITH_BIAS:
+        return None
+    if not (x.dtype is w.dtype is b.dtype is dtype) or lt.library(client) is None:
+        return None
+    y = spec_of(client, w.shape[::-1], w.dtype, w.strides[::-1])
+    task = _task(client, plan, x, y, b)
+    shape = layout.geometry((x.shape, x.strides), (y.shape, y.strides))
+    how = _arithmetic(dtype, dtype, task.precision)
+    # A kernel of its own for few rows is quicker than what this saves.
+    if how.compute == _IN_HALF or skinny.bind(client, dtype, dtype, shape, True, True) is not None:
+        return None
+    multiply = lt.product(client, how, shape, bias=True, relu=True)
+    return _composed(task, shape, multiply, dtype, dtype)
+
+
 def bind_weight(client: Any, plan: Any) -> Callable[..., Any] | None:
     """``linear_weight_backward``: a product of the rows as they lie, and a sum down them."""
     (g, x), (dw, db) = plan.specs, plan.out

@@ -43,7 +43,7 @@ _TRANSA, _TRANSB, _EPILOGUE, _BIAS, _BIAS_TYPE = 3, 4, 7, 8, 26
 _BATCH, _BATCH_STEP = 5, 6
 _MOST_WORKSPACE, _REDUCTION = 1, 3
 _ALIGNMENTS = (5, 6, 7, 8)
-_ADDS_BIAS = 4
+_ADDS_BIAS, _ADDS_BIAS_AND_CUTS = 4, 6
 # Partial sums may be added in the type that they are computed in, or also in that of the result.
 _EXACT_SUMS, _ANY_SUMS = 2, 7
 
@@ -94,9 +94,10 @@ class _Descriptors:
     """What cuBLASLt wants to know of one call besides addresses; owns the library's objects."""
 
     def __init__(
-        self, lt: Any, how: Arithmetic, shape: Geometry, call: Call, bias: bool, adds: bool
+        self, lt: Any, how: Arithmetic, shape: Geometry, call: Call, ends: tuple[bool, bool, bool]
     ) -> None:
         self._lt = lt
+        bias, adds, relu = ends
         self._made: list[tuple[Callable[[int], None], int]] = []
         # At exit the bindings are taken apart before the plans are: nothing is destroyed then.
         weakref.finalize(self, _destroy, self._made).atexit = False
@@ -107,7 +108,7 @@ class _Descriptors:
         self._set(_TRANSA, int(shape.y.transposed), np.int32)
         self._set(_TRANSB, int(shape.x.transposed), np.int32)
         if bias:
-            self._set(_EPILOGUE, _ADDS_BIAS, np.uint32)
+            self._set(_EPILOGUE, _ADDS_BIAS_AND_CUTS if relu else _ADDS_BIAS, np.uint32)
             self._set(_BIAS_TYPE, KINDS[how.result], np.int32)
         m, n, k = shape.m, shape.n, shape.k
         kind, (sx, sy, so) = KINDS[how.operand], shape.steps
@@ -183,10 +184,17 @@ class _Product:
     """One call of the library, with the algorithms that were found so far by alignment."""
 
     def __init__(
-        self, library: Library, how: Arithmetic, shape: Geometry, call: Call, bias: bool, adds: bool
+        self,
+        library: Library,
+        how: Arithmetic,
+        shape: Geometry,
+        call: Call,
+        ends: tuple[bool, bool, bool],
     ) -> None:
         self.library, self.how, self.shape, self.call = library, how, shape, call
-        self.bias, self.adds = bias, adds
+        # Whether there is a bias, whether the result is added to, whether it ends in a relu.
+        self.ends = ends
+        self.bias, self.adds, self.relu = ends
         self._matmul, self._handle = library.module.matmul, library.handle
         self._now, self._rooms = library.client.now, library.workspaces
         self._order = library.client.order
@@ -203,8 +211,8 @@ class _Product:
             self.pointed.clear()
         made = self.pointed.pop(0, None) if bias else None
         if made is None:
-            lt, ends = self.library.module, (self.bias, self.adds)
-            made = _Descriptors(lt, self.how, self.shape, self.call, *ends)
+            lt = self.library.module
+            made = _Descriptors(lt, self.how, self.shape, self.call, self.ends)
         if bias:
             made.point(bias)
         return self.pointed.setdefault(bias, made)
@@ -256,22 +264,31 @@ class _Product:
         # A product that adds to its result cannot be tried twice.
         if self.adds:
             return addresses[0], rooms[0]
-        key = repr((*self.how, *self.shape, self.call.count, low, self.bias))
+        key = repr(
+            (*self.how, *self.shape, self.call.count, low, self.bias, *("relu",) * self.relu)
+        )
         trials = [functools.partial(self._try, at, a, *places) for a in addresses]
         best = tune.best(client, f"cublaslt-{self.library.version}", key, trials)
         return addresses[best], rooms[best]
 
 
 def product(
-    client: Any, how: Arithmetic, shape: Geometry, bias: bool = False, adds: bool = False
+    client: Any,
+    how: Arithmetic,
+    shape: Geometry,
+    bias: bool = False,
+    adds: bool = False,
+    relu: bool = False,
 ) -> Callable[..., None]:
     """The function that queues ``out = x @ y`` at the addresses (x, y, out[, bias]).
 
-    ``bias`` adds a row to every row; ``adds`` keeps what ``out`` holds and adds to it.
+    ``bias`` adds a row to every row; ``adds`` keeps what ``out`` holds and adds to it; with
+    ``relu``, which needs a bias, what is below 0 becomes 0 and NaN stays.
     """
     found = library(client)
     assert found is not None
-    calls = [_Product(found, how, shape, call, bias, adds) for call in shape.calls]
+    ends = bias, adds, relu
+    calls = [_Product(found, how, shape, call, ends) for call in shape.calls]
     if len(calls) == 1:
         return calls[0]
     operand, result = (np.dtype(_WIDTH[name]).itemsize for name in (how.operand, how.result))

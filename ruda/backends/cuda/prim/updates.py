@@ -151,8 +151,9 @@ class Many:
         self.on_device = [room(client, size) for size in (self.table.nbytes, 8 * len(plans))]
         self.replayed = Replayed(client)
         self.known: list[Any] = [None] * len(plans)
-        # Whether the table on the device is an older one.
+        # Whether the table on the device is an older one, and whether it is a graph's for good.
         self.changed = True
+        self.fixed = False
         text, name = source(update), update.name
         self.launch = None
         if blocks:
@@ -178,14 +179,31 @@ class Many:
 
         ``grads`` are addresses, ``scale`` and ``keep`` those of a double and a bool, or 0.
         """
-        replayed = bool(self.replayed)
+        if self.fixed:
+            self._part()
+        # A compiled step has its own: sent once, before its graph runs.
+        self.fixed = self.client.branching
+        replayed = not self.fixed and bool(self.replayed)
         hold(self.client, *self.on_device, self.chunks)
+        if self.fixed:
+            arrays = self.table.copy(), np.array(grads, np.uint64)
+            self.client.first += zip(self.on_device, arrays, strict=True)
+            self._launch(scale, keep)
+            return
         if replayed or self.changed:
             self.changed = False
             send(self.client, self.on_device[0], self.table)
         if replayed or grads != self.grads:
             self.grads = grads
             send(self.client, self.on_device[1], np.array(grads, np.uint64))
+        self._launch(scale, keep)
+
+    def _part(self) -> None:
+        """Leave the tables to the graph that reads them, and begin new ones."""
+        self.on_device = [room(self.client, held.spec.nbytes) for held in self.on_device]
+        self.changed, self.grads = True, []
+
+    def _launch(self, scale: int, keep: int) -> None:
         table, where = (held.address for held in self.on_device)
         if self.launch is not None:
             self.launch(table, where, self.chunks.address, scale, keep)
