@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -223,3 +224,21 @@ def test_the_mean_of_losses_that_count(device: str, client: Any, kind: str) -> N
         assert count.item() == many
         want = x.to("cpu").numpy().astype("float64").sum() / many
         assert_close(mean.to("cpu"), np.asarray(want), length=3500)
+
+
+def test_threads_that_share_a_launch_bound_their_own(device: str) -> None:
+    def work(number: int) -> list[np.ndarray]:
+        x = ruda.zeros(500, device=device).requires_grad_()
+        y = ruda.zeros(30, device=device).requires_grad_()
+        found = []
+        for turn in range(30):
+            x.grad = ruda.full((500,), number + turn + 1.0, device=device)
+            y.grad = ruda.full((30,), -number - turn - 1.0, device=device)
+            optim.clip_grad_value_([x, y], number + 0.5)
+            found += [x.grad.numpy(), y.grad.numpy()]
+        return found
+
+    with ThreadPoolExecutor(4) as pool:
+        for number, found in enumerate(pool.map(work, range(4))):
+            for i, got in enumerate(found):
+                np.testing.assert_array_equal(got, (number + 0.5) * (-1) ** i)

@@ -353,3 +353,31 @@ def test_a_joint_norm_reads_its_own_tensors_in_a_graph_and_outside(deferred: Any
         g.replay()
         assert abs(found.item() - wanted[0]) < 1e-5
     assert side.query()
+
+
+def test_bounded_gradients_and_a_step_in_a_graph_and_outside(deferred: Any) -> None:
+    def group() -> tuple[list[Any], Any]:
+        leaves = [on(np.ones(n, "f")).requires_grad_() for n in (3, 4)]
+        return leaves, optim.SGD(leaves, lr=1.0)
+
+    def step(leaves: list[Any], opt: Any) -> None:
+        optim.clip_grad_value_(leaves, 0.5)
+        opt.step()
+
+    side, g = cuda.Stream(), cuda.Graph()
+    (first, one), (second, two) = group(), group()
+    for leaf in first:
+        leaf.grad = on(np.full(leaf.shape, 2.0, "f"))
+    step(first, one)
+    with cuda.graph(g):
+        step(first, one)
+    for turn in range(1, 4):
+        for leaf in second:
+            leaf.grad = on(np.full(leaf.shape, -3.0, "f"))
+        step(second, two)
+        g.replay()
+        for leaf in first:
+            np.testing.assert_array_equal(leaf.detach().numpy(), np.float32(0.5 - 0.5 * turn))
+        for leaf in second:
+            np.testing.assert_array_equal(leaf.detach().numpy(), np.float32(1 + 0.5 * turn))
+    assert side.query()

@@ -6,6 +6,7 @@ scalar that every tensor shares. Where things lie is in a table on the device, s
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -38,6 +39,8 @@ class Each:
         self.on_device = room(client, self.table.nbytes)
         self.known: list[list[int]] = []
         self.replayed = Replayed(client)
+        # The table is that of one call until its kernel is queued.
+        self.turn = threading.Lock()
         text, widths = codegen.many(kernel, CHUNK), [1] * (2 + len(shared))
         self.launch = None
         if blocks:
@@ -47,14 +50,15 @@ class Each:
         """Queue it: the addresses of outputs and of each column, and what is shared."""
         if self.launch is None:
             return
-        hold(self.client, self.on_device, self.chunks)
-        if self.replayed or places != self.known:
-            self.known = places
-            for j, column in enumerate(places):
-                self.table[:, j] = column
-            send(self.client, self.on_device, self.table)
         values = [v for read, h in zip(self.reads, shared, strict=True) for v in read(h)]
-        self.launch(self.on_device.address, self.chunks.address, *values)
+        with self.turn:
+            hold(self.client, self.on_device, self.chunks)
+            if self.replayed or places != self.known:
+                self.known = places
+                for j, column in enumerate(places):
+                    self.table[:, j] = column
+                send(self.client, self.on_device, self.table)
+            self.launch(self.on_device.address, self.chunks.address, *values)
 
 
 def _address(handle: Any) -> tuple[int, ...]:

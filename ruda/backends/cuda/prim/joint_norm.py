@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import struct
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -38,6 +39,8 @@ class _Norm:
         self.known: list[int] = []
         self.on_device = room(client, self.table.nbytes)
         self.replayed = Replayed(client)
+        # Threads share a plan: table and partial sums are those of one call until all is queued.
+        self.turn = threading.Lock()
         self.partial = room(client, 8 * blocks)
         parts, whole, source = text(dtype, row)
         self.first = Launcher(client, source, parts, blocks, 256, (1, 1, 1)) if blocks else None
@@ -45,14 +48,15 @@ class _Norm:
         self.second = Launcher(client, source, whole, 1, 1024, (1, 1), count)
 
     def __call__(self, out: int, addresses: list[int]) -> None:
-        hold(self.client, self.on_device, self.partial, self.chunks)
-        if self.replayed or addresses != self.known:
-            self.known = addresses
-            self.table[:, 0] = addresses
-            send(self.client, self.on_device, self.table)
-        if self.first is not None:
-            self.first(self.partial.address, self.on_device.address, self.chunks.address)
-        self.second(out, self.partial.address)
+        with self.turn:
+            hold(self.client, self.on_device, self.partial, self.chunks)
+            if self.replayed or addresses != self.known:
+                self.known = addresses
+                self.table[:, 0] = addresses
+                send(self.client, self.on_device, self.table)
+            if self.first is not None:
+                self.first(self.partial.address, self.on_device.address, self.chunks.address)
+            self.second(out, self.partial.address)
 
 
 def bind(client: Any, plan: Any) -> Callable[..., Any] | None:
