@@ -13,7 +13,14 @@ from ruda.backends.cuda.layout import Layout
 from ruda.backends.cuda.memory import ViewHandle, allocate
 from ruda.backends.cuda.order import StreamState, touch
 from ruda.backends.cuda.planning import Planning
-from ruda.backends.cuda.prim import attention, down_region, fold_region, region, row_region
+from ruda.backends.cuda.prim import (
+    attention,
+    down_region,
+    fold_region,
+    region,
+    row_region,
+    sibling_region,
+)
 from ruda.core.dtypes import float64, uint8, uint64
 from ruda.core.shapes import extent
 from ruda.core.spec import Spec, is_absent, spec_of
@@ -169,11 +176,17 @@ class Steps(Planning):
             run = gemm.bind_linear_relu(self, whole.steps[0].plan)
             assert run is not None
             return lambda *handles: (run(*handles),)
+        if sibling_region.are_siblings(whole):
+            return sibling_region.bind(self, whole)
         if row_region.has_rows(whole):
             return row_region.bind(self, whole)
         if not fold_region.has_folds(whole):
             return region.bind(self, whole)
         return (down_region if down_region.folds_down(whole) else fold_region).bind(self, whole)
+
+    def joins_siblings(self, plan: Any) -> bool:
+        """Whether ``plan`` can share a launch with others of its row and dtypes."""
+        return sibling_region.joins(plan)
 
     def ends_in_relu(self, plan: Any) -> bool:
         """Whether one call does the product ``plan`` and a relu of its result."""

@@ -10,8 +10,10 @@ from ruda.fusion.passes.algebra import simplify
 from ruda.fusion.passes.duplicates import merge_duplicates
 from ruda.fusion.passes.ends import fuse_ends
 from ruda.fusion.passes.folds import fuse_folds
+from ruda.fusion.passes.gradients import see_casts
 from ruda.fusion.passes.groups import fuse_elementwise
 from ruda.fusion.passes.rows import fuse_rows
+from ruda.fusion.passes.siblings import fuse_siblings
 from ruda.fusion.passes.views import see_through
 
 
@@ -23,8 +25,10 @@ def improve(graph: Graph, wanted: Iterable[Value], client: Any) -> None:
     simplify(graph, kept)
     # What has been told apart by nothing is the same now.
     merge_duplicates(graph, kept)
+    see_casts(graph, client)
     graph.prune(kept)
     fuse_ends(graph, kept, client)
     fuse_rows(graph, kept, client)
     fuse_folds(graph, kept, client)
     fuse_elementwise(graph, kept, client)
+    fuse_siblings(graph, kept, client)

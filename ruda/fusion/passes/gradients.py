@@ -1,0 +1,37 @@
+"""An optimizer's row reads a gradient as it came, where it was cast for it to a wider dtype."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ruda.fusion.graph import Graph, Instruction, Value
+
+
+def see_casts(graph: Graph, client: Any) -> None:
+    """Let rows ``..._step`` take the gradients that a cast, which loses nothing, was made of."""
+    if not hasattr(client, "joins_siblings"):
+        return
+    makers = {v: i for i in graph.instructions for v in i.outputs}
+    graph.instructions = [_direct(i, makers) for i in graph.instructions]
+
+
+def _direct(instruction: Instruction, makers: dict[Value, Instruction]) -> Instruction:
+    plan = instruction.plan
+    if plan is None or plan.op.kind == "region" or not plan.op.name.endswith("_step"):
+        return instruction
+    if plan.op.args[1:2] != ("g",):
+        return instruction
+    cast = makers.get(instruction.inputs[1])
+    if cast is None or cast.plan is None or cast.plan.op.kind != "cast":
+        return instruction
+    given, wide = cast.plan.specs[0], cast.plan.out
+    floats = given.dtype.is_floating and wide.dtype.is_floating and given.contiguous
+    if not floats or given.dtype.itemsize >= wide.dtype.itemsize:
+        return instruction
+    other = plan.op.lookup((plan.specs[0], given, *plan.specs[2:]), plan.attrs)
+    if other.out != plan.out:
+        return instruction
+    inputs = (instruction.inputs[0], cast.inputs[0], *instruction.inputs[2:])
+    made = Instruction(instruction.op, other.run, inputs, instruction.outputs)
+    made.plan, made.line = other, instruction.line
+    return made
