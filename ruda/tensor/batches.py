@@ -92,11 +92,13 @@ class Batch:
     All else stays what it was: tensors and scalars are those of the calls.
     """
 
-    __slots__ = ("again", "calls", "handles", "holes", "place", "roots", "run_all", "targets")
+    __slots__ = ("again", "handles", "holes", "kept", "place", "roots", "run_all", "targets")
 
     def __init__(self, calls: Sequence[Overwrite], plans: Sequence[Any], place: int) -> None:
-        # They keep the tensors alive, whose handles never change.
-        self.calls = calls
+        # Keeps tensors alive, whose handles never change; those at the place may go.
+        self.kept = [
+            (call.targets, [v for i, v in enumerate(call.values) if i != place]) for call in calls
+        ]
         self.place = place
         self.holes = [plan.specs[place] for plan in plans]
         self.handles = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import tracemalloc
+import weakref
 from typing import Any
 
 import numpy as np
@@ -55,3 +56,16 @@ def test_memory_is_flat_over_a_hundred_steps(compiled: bool) -> None:
     assert held_later == held
     # One object left over in each step would be a hundred.
     assert objects_later - objects < STEPS // 2
+
+
+@pytest.mark.parametrize("make", [optim.AdamW, optim.SGD, optim.RMSprop])
+def test_a_prepared_step_keeps_no_gradient(make: Any) -> None:
+    params = [ruda.ones(n).requires_grad_() for n in (5, 7)]
+    opt = make(params, lr=0.1)
+    for _ in range(2):
+        for p in params:
+            p.grad = ruda.ones(p.shape)
+        gone = [weakref.ref(p.grad.handle) for p in params]
+        opt.step()
+        opt.zero_grad()
+        assert not any(reference() for reference in gone)
