@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
-from ruda.backends.numpy import kernels
+from ruda.backends.numpy import kernels, regions
 from ruda.backends.numpy.fast import FAST
-from ruda.backends.numpy.large import bind_ufunc, is_large
+from ruda.backends.numpy.large import bind_ufunc, is_large, ufunc_of
 from ruda.backends.numpy.memory import Handle, ViewHandle, address, handle_of, strided, view_of
 from ruda.core import config
 from ruda.core.devices import Device
@@ -84,6 +84,14 @@ class NumpyClient:
         if plan.op.kind in _ELEMENTWISE:
             return _bind_elementwise(plan)
         return _bind_general(plan)
+
+    def fuses(self, plan: Any) -> bool:
+        """Whether ``plan`` can be a step of a region."""
+        return regions.fuses(plan)
+
+    def bind_region(self, region: Any) -> Callable[..., tuple[Any, ...]]:
+        """The function from input handles to the handles of what a region keeps."""
+        return regions.bind_region(region)
 
     def read(self, spec: Spec, handle: Any) -> Any:
         """The ndarray itself: work on the CPU is done when the call returns."""
@@ -257,11 +265,8 @@ def _bind_view(plan: Any) -> Callable[..., Any]:
 def _bind_elementwise(plan: Any) -> Callable[..., Any]:
     op, specs, out = plan.op, plan.specs, plan.out
     wanted = op.dtype_of_operands(plan)
-    ufunc = _ufunc(op.numpy, wanted)
-    plain = compute_of(out.dtype) is out.dtype and ufunc is not None
-    ordered = all(s.contiguous for s in specs)
-    fitting = all(s.weak or s.dtype is d for s, d in zip(specs, wanted, strict=True))
-    if not (plain and ordered and fitting and out.shape):
+    ufunc = ufunc_of(plan)
+    if ufunc is None or not out.shape or not all(s.contiguous for s in specs):
         return _bind_general(plan)
     weak = [s.weak for s in specs]
     if is_large(plan) and all(s.weak or s.shape == out.shape for s in specs):
@@ -272,15 +277,6 @@ def _bind_elementwise(plan: Any) -> Callable[..., Any]:
     if weak == [True, False]:
         return _bind_scalar(ufunc, wanted[0].numpy, swapped=True)
     return _bind_general(plan) if any(weak) or len(specs) > 2 else _bind_ufunc(ufunc, len(specs))
-
-
-def _ufunc(reference: Any, dtypes: Any) -> Any:
-    """The ufunc that ``reference`` is for these dtypes, or None."""
-    if isinstance(reference, np.ufunc):
-        return reference
-    if any(d is None or d.kind == "complex" for d in dtypes):
-        return None
-    return getattr(reference, "real_ufunc", None)
 
 
 def _bind_ufunc(f: Any, arity: int) -> Callable[..., Any]:

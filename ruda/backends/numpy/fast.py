@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ruda.backends.numpy.buffers import empty
+from ruda.backends.numpy.copies import bind_concat, bind_reshape
 from ruda.backends.numpy.large import is_large
 from ruda.backends.numpy.memory import Handle, handle_of
 from ruda.backends.numpy.products import Cut, cut, cut_batch, multiply
@@ -213,6 +214,9 @@ FAST: dict[str, Callable[[Any], Callable[..., Any] | None]] = {
     "linear": bind_linear,
     "linear_weight_backward": bind_linear_weight,
     "relu": bind_relu,
+    "reshape": bind_reshape,
+    "copy": bind_reshape,
+    "concat": bind_concat,
     "mean_where_counted": bind_mean_counted,
     "full": bind_full,
 }

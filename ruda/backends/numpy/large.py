@@ -11,6 +11,7 @@ from ruda.backends.numpy.buffers import LEAST, empty
 from ruda.backends.numpy.kernels import enabled
 from ruda.backends.numpy.memory import handle_of
 from ruda.backends.numpy.pool import POOL, tiles
+from ruda.core.dtypes import compute_of
 
 
 def is_large(plan: Any) -> bool:
@@ -42,3 +43,21 @@ def bind_ufunc(ufunc: Any, plan: Any, scalars: tuple[Any, ...]) -> Callable[...,
         return handle_of(out)
 
     return run
+
+
+_ELEMENTWISE = ("unary", "binary", "ternary")
+
+
+def ufunc_of(plan: Any) -> Any:
+    """The ufunc that computes an elementwise plan on its operands as they are, or None."""
+    op, out = plan.op, plan.out
+    if op.kind not in _ELEMENTWISE or compute_of(out.dtype) is not out.dtype:
+        return None
+    wanted = op.dtype_of_operands(plan)
+    if not all(s.weak or s.dtype is d for s, d in zip(plan.specs, wanted, strict=True)):
+        return None
+    if isinstance(op.numpy, np.ufunc):
+        return op.numpy
+    if any(d is None or d.kind == "complex" for d in wanted):
+        return None
+    return getattr(op.numpy, "real_ufunc", None)

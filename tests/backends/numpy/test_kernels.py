@@ -15,7 +15,7 @@ pytest.importorskip("threadpoolctl")
 
 # Odd ones, none, one, more than a tile.
 SIZES = [0, 1, 7, 1000, (1 << 18) + 3, 3 * (1 << 18) + 1]
-UNARY = ["sigmoid", "silu", "gelu", "gelu_tanh"]
+UNARY = ["tanh", "sigmoid", "silu", "gelu", "gelu_tanh"]
 BINARY = ["silu_backward", "swiglu", "gelu_backward", "gelu_tanh_backward", "relu_backward"]
 ROWS = [(1, 1), (3, 7), (0, 5), (5, 1000), (700, 1000), (2, 3, 129)]
 

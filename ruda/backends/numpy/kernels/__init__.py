@@ -26,7 +26,9 @@ class _Family(NamedTuple):
     dtypes: tuple[str, ...] = ("float32",)
 
 
-_ACTIVATIONS = "sigmoid silu silu_backward swiglu gelu gelu_backward gelu_tanh gelu_tanh_backward"
+_ACTIVATIONS = (
+    "tanh sigmoid silu silu_backward swiglu gelu gelu_backward gelu_tanh gelu_tanh_backward"
+)
 _ROWS = "softmax log_softmax layer_norm rms_norm"
 # A program that never meets these sizes never pays for numba. What only training calls comes by the
 # thousand, hence lower bounds: 65 k parameters take 0.2 ms in NumPy and 0.04 in the kernel, the
@@ -60,12 +62,24 @@ def _installed() -> bool:
 
 def bind(plan: Any) -> Callable[..., Any] | None:
     """The kernel's ``run`` for a plan, or None where NumPy is to run it."""
+    family = _family(plan)
+    return None if family is None else _loaded(family.module, "bind")(plan)
+
+
+def loop(plan: Any) -> Callable[..., Any] | None:
+    """The kernel of an elementwise row, on flat operands and a flat result behind them, or None."""
+    family = _family(plan)
+    if family is None or family.module != "pointwise":
+        return None
+    return _loaded(family.module, "loop")(plan)
+
+
+def _family(plan: Any) -> _Family | None:
+    """The family that has the kernel for a plan of this size and these dtypes."""
     family = _BY_ROW.get(plan.op.name)
     if family is None or _elements(plan) < family.least:
         return None
-    if not _typed(plan, family.dtypes) or not enabled():
-        return None
-    return _loaded(family.module, "bind")(plan)
+    return family if _typed(plan, family.dtypes) and enabled() else None
 
 
 def _loaded(module: str, name: str) -> Callable[..., Any]:

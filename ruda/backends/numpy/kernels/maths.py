@@ -50,6 +50,20 @@ def sigmoids(x):
     return (large, small) if x > _F(0) else (small, large)
 
 
+_T0, _T1, _T2 = _F(-5.70498872745e-3), _F(2.06390887954e-2), _F(-5.37397155531e-2)
+_T3, _T4, _FLAT = _F(1.33314422036e-1), _F(-3.33332819422e-1), _F(0.625)
+
+
+@inline
+def tanh(x):
+    """The hyperbolic tangent: near zero Cephes' polynomial, elsewhere by way of ``exp``."""
+    a, z = abs(x), x * x
+    near = ((((_T0 * z + _T1) * z + _T2) * z + _T3) * z + _T4) * z * x + x
+    far = _ONE - _TWO / (exp(_TWO * a) + _ONE)
+    far = far if x > _F(0) else -far
+    return near if a < _FLAT else far
+
+
 _ERF_END, _ERF_FLAT = _F(3.8325), _F(4)
 _P0, _P1, _P2 = _F(1.1283791435), _F(1.8520832240e-1), _F(5.0955695062e-2)
 _P3, _P4 = _F(3.4082910107e-3), _F(2.2905065861e-4)

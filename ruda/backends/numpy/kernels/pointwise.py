@@ -11,6 +11,7 @@ import numpy as np
 from ruda.backends.numpy.buffers import empty
 from ruda.backends.numpy.kernels.compiler import Kernel, inline, kernel
 from ruda.backends.numpy.kernels.maths import erf, exp, sigmoids
+from ruda.backends.numpy.kernels.maths import tanh as tanh_of
 from ruda.backends.numpy.memory import handle_of
 from ruda.backends.numpy.pool import POOL, tiles
 
@@ -28,6 +29,12 @@ _BINARY = "void(f4[::1], f4[::1], f4[::1])"
 def sigmoid(x, out):
     for i in range(out.size):
         out[i] = sigmoids(x[i])[0]
+
+
+@kernel(_UNARY)
+def tanh(x, out):
+    for i in range(out.size):
+        out[i] = tanh_of(x[i])
 
 
 @kernel(_UNARY)
@@ -92,6 +99,7 @@ def relu_backward(g, out, dx):
 
 KERNELS: dict[str, Kernel] = {
     "sigmoid": sigmoid,
+    "tanh": tanh,
     "silu": silu,
     "silu_backward": silu_backward,
     "swiglu": swiglu,
@@ -103,15 +111,22 @@ KERNELS: dict[str, Kernel] = {
 }
 
 
-def bind(plan: Any) -> Callable[..., Any] | None:
+def loop(plan: Any) -> Callable[..., Any] | None:
     """Row-major operands of one shape; broadcasting and other orders stay with NumPy."""
-    shape, dtype = plan.out.shape, plan.out.dtype.numpy
+    shape = plan.out.shape
     if any(s.weak or s.shape != shape or not s.contiguous for s in plan.specs):
         return None
     if any(s.dtype is not plan.out.dtype for s in plan.specs):
         return None
-    function = KERNELS[plan.op.name].ready()
-    parts = tiles(plan.out.size)
+    return KERNELS[plan.op.name].ready()  # type: ignore[no-any-return]
+
+
+def bind(plan: Any) -> Callable[..., Any] | None:
+    """As ``loop``, from handles to a handle."""
+    function: Any = loop(plan)
+    if function is None:
+        return None
+    shape, dtype, parts = plan.out.shape, plan.out.dtype.numpy, tiles(plan.out.size)
 
     def run(*handles: Any) -> Any:
         out = empty(shape, dtype)
