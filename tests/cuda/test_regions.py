@@ -74,9 +74,9 @@ def test_a_group_never_waits_for_itself(device: str) -> None:
     step = ruda.compile(plain)
     step(x)
     found, names = launched(lambda: step(x))
-    assert sum(n.startswith("fused_") for n in names) <= 2
+    assert len(names) <= 2
     for got, want in zip(found, plain(x), strict=True):
-        np.testing.assert_array_equal(got.numpy(), want.numpy())
+        np.testing.assert_allclose(got.numpy(), want.numpy(), rtol=1e-6)
 
 
 def test_what_is_computed_twice_runs_once(device: str) -> None:
@@ -84,7 +84,7 @@ def test_what_is_computed_twice_runs_once(device: str) -> None:
     step = ruda.compile(lambda x: (ruda.exp(x).sum(), ruda.exp(x).max()))
     step(x)
     _, names = launched(lambda: step(x))
-    assert sum(name.startswith("exp") for name in names) == 1
+    assert sum("exp" in name for name in names) == 1
 
 
 def test_gradients_of_a_compiled_step(device: str) -> None:

@@ -37,6 +37,7 @@ class DryDriver(EmulatedDriver):
         self.nodes: list[Node] = []
         self.sources: list[str] = []
         self._next = 1 << 32
+        self.allocated = 0
 
     def kernel(self, source: str, name: str, shared: int = 0) -> int:
         self._kernels.append((name, None))
@@ -63,6 +64,7 @@ class DryDriver(EmulatedDriver):
         pass
 
     def allocate(self, nbytes: int) -> int:
+        self.allocated += nbytes
         address, self._next = self._next, self._next + (nbytes + 511) // 512 * 512
         return address
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
 import ruda
+import ruda.nn.functional as F
 from ruda import nn, optim
 from tests.fusion.dry import dry, graph_of, names
+
+Plain = Callable[..., Any]
 
 
 @pytest.fixture(autouse=True)
@@ -23,22 +26,161 @@ def on(*shape: int, dtype: str = "float32") -> Any:
     return ruda.asarray(np.ones(shape), dtype=dtype, device="cuda")
 
 
-def bodies(step: Any, *args: Any) -> list[str]:
+def nodes_of(step: Any, *args: Any) -> list[str]:
     """The nodes of the graph; arguments come to their places outside of it."""
     return names(graph_of(ruda.compile(step), *args))
 
 
-def test_parameters_that_were_moved_are_updated_in_place() -> None:
-    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4)).to("cuda")
-    opt = optim.AdamW(model.parameters(), lr=1e-3)
+def softmax(x: Any) -> Any:
+    e = ruda.exp(x - x.max(axis=-1, keepdims=True))
+    return e / e.sum(axis=-1, keepdims=True)
 
-    def step(x: Any) -> Any:
-        loss = (model(x) ** 2).sum()
+
+def rms(x: Any) -> Any:
+    return x / ruda.sqrt((x * x).mean(axis=-1, keepdims=True) + 1e-6)
+
+
+def standardised(x: Any) -> Any:
+    far = x - x.mean(axis=-1, keepdims=True)
+    return far / ruda.sqrt((far * far).mean(axis=-1, keepdims=True) + 1e-5)
+
+
+def losses(x: Any) -> Any:
+    gap = x - 0.5
+    return (gap * gap).mean(), ruda.abs(gap).mean(), gap.max()
+
+
+def swish(x: Any) -> Any:
+    return x * ruda.sigmoid(x), x + 1
+
+
+X, WIDE, LONG, HALF = (256, 64), (512, 4096), (300, 3000), (256, 64)
+# Of each step: what it does, to which shape and dtype, and the beginnings of its nodes' names.
+GRAPHS: dict[str, tuple[Plain, tuple[int, ...], str, tuple[str, ...]]] = {
+    "a chain": (lambda x: ruda.tanh(x * 2 + 1) - x, X, "float32", ("fused_multiply",)),
+    "a chain of halves": (lambda x: ruda.exp(x) * x + 1, X, "bfloat16", ("fused_exp",)),
+    "two results": (swish, X, "float32", ("fused_sigmoid",)),
+    "a cast in a chain": (lambda x: (x.astype("float32") * 2).astype("float16"), X, "float16",
+        ("fused_astype",)),
+    "nothing at all": (lambda x: (x * 1 - 0.0).reshape((64, 256)).reshape(X) + 1, X, "float32",
+        ("add",)),
+    "a softmax by hand": (softmax, X, "float32", ("folded_max",)),
+    "a long softmax by hand": (softmax, WIDE, "float32", ("folded_max",)),
+    "a root mean square by hand": (rms, X, "float32", ("folded_multiply_mean",)),
+    "a norm by hand": (standardised, X, "float32", ("folded_mean",)),
+    "a norm of halves with casts": (
+        lambda x: standardised(x.astype("float32")).astype("bfloat16"), X, "bfloat16",
+        ("folded_astype",)),
+    "a log-sum-exp by hand": (lambda x: ruda.log(ruda.exp(x).sum(axis=-1)), X, "float32",
+        ("folded_exp",)),
+    "several losses": (losses, (100, 100), "float32", ("folded_subtract",)),
+    "two sums of one row": (lambda x: (x.sum(axis=-1), (x * x).sum(axis=-1)), X, "float32",
+        ("folded_sum",)),
+    "a sum down columns": (lambda x: x.sum(axis=0), X, "float32", ("down_sum",)),
+    "a chain summed down columns": (lambda x: (ruda.exp(x) * 2).sum(axis=0), LONG, "float32",
+        ("down_exp",)),
+    "a chain that is kept and summed": (lambda x: ((y := x * 3), y.mean(axis=0)), LONG, "bfloat16",
+        ("down_multiply",)),
+    "centred columns": (lambda x: x - x.mean(axis=0), X, "float32", ("down_mean", "subtract")),
+    "a softmax with a scale": (lambda x: F.softmax(x * 0.125, axis=-1), X, "float32",
+        ("softmax",)),
+    "a softmax with a mask and a cast": (
+        lambda x: F.softmax(ruda.where(x > 0, x, -1e9), axis=-1).astype("bfloat16"), X, "float32",
+        ("softmax",)),
+    "a log-softmax and its sign": (lambda x: -F.log_softmax(x + 1, axis=-1), X, "float32",
+        ("log_softmax",)),
+    "a norm and an activation": (lambda x: F.gelu(F.layer_norm(x), approximate="tanh"), X,
+        "float32", ("layer_norm",)),
+    "a shortcut, a norm and a cast": (
+        lambda x: ((y := x * 0.5 + x), F.rms_norm(y).astype("float16")), X, "float32",
+        ("rms_norm",)),
+    "a norm of halves": (lambda x: F.layer_norm(x + x) * 2, HALF, "float16", ("layer_norm",)),
+    "what is written twice": (lambda x: (ruda.exp(x) + 1, ruda.exp(x) * 2), X, "float32",
+        ("fused_exp",)),
+    "constants": (lambda x: x * (ruda.arange(64, device="cuda").astype("float32") + 1), X,
+        "float32", ("multiply",)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_a_graph_has_these_nodes(name: str) -> None:
+    plain, shape, dtype, wanted = GRAPHS[name]
+    found = nodes_of(plain, on(*shape, dtype=dtype))
+    assert len(found) == len(wanted), found
+    assert all(map(str.startswith, found, wanted)), found
+
+
+def training(model: Any, opt: Any, loss_of: Plain) -> Plain:
+    def step(*args: Any) -> Any:
+        loss = loss_of(model, *args)
         loss.backward()
         opt.step()
         opt.zero_grad()
         return loss
 
-    found = bodies(step, on(16, 8))
+    return step
+
+
+def perceptron() -> tuple[Any, Any]:
+    layers = nn.Linear(96, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 16)
+    model = nn.Sequential(*layers).to("cuda")
+    return model, optim.AdamW(model.parameters(), lr=1e-3)
+
+
+def test_a_perceptron_with_its_optimizer() -> None:
+    step = training(*perceptron(), lambda m, x, y: F.cross_entropy(m(x), y))
+    found = nodes_of(step, on(128, 96), ruda.asarray(np.arange(128) % 16, device="cuda"))
+    assert sum(name.startswith("product") for name in found) == 8
+    assert sum("relu" in name for name in found) == 4
     assert sum("adamw" in name for name in found) == 2
-    assert not any(name.startswith("copy_") for name in found)
+    assert len(found) <= 18, found
+
+
+def test_parameters_that_were_moved_are_updated_in_place() -> None:
+    step = training(*perceptron(), lambda m, x: (m(x) ** 2).sum())
+    found = nodes_of(step, on(16, 96))
+    assert not any(name.startswith("copy_") for name in found), found
+
+
+class Block(nn.Module):
+    """Half of a transformer's layer: a norm, two maps, a shortcut."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(64)
+        self.up, self.down = nn.Linear(64, 256), nn.Linear(256, 64)
+
+    def forward(self, x: Any) -> Any:
+        return x + self.down(F.gelu(self.up(self.norm(x)), approximate="tanh"))
+
+
+def blocks(count: int) -> tuple[Any, Any]:
+    model = nn.Sequential(*(Block() for _ in range(count))).to("cuda")
+    return model, optim.AdamW(model.parameters(), lr=1e-3)
+
+
+def test_each_block_of_a_transformer_adds_few_nodes() -> None:
+    counts = []
+    for layers in (2, 3):
+        step = training(*blocks(layers), lambda m, x: (m(x) ** 2).mean())
+        counts.append(len(nodes_of(step, on(8, 32, 64))))
+    # Norm, two products, activation; four products, two sums, the norm's gradient and its fold.
+    assert counts[1] - counts[0] <= 12
+
+
+def test_autocast_casts_all_weights_at_once() -> None:
+    def loss(model: Any, x: Any) -> Any:
+        with ruda.autocast("bfloat16"):
+            return (model(x) ** 2).mean()
+
+    found = nodes_of(training(*blocks(3), loss), on(8, 32, 64))
+    casts = [name for name in found if name.startswith("astype")]
+    assert len(casts) <= 2 and casts[0].endswith("many"), casts
+
+
+def test_bytes_of_a_chain_are_those_of_its_ends(device: Any) -> None:
+    x = on(1 << 20)
+    before = device.driver.allocated
+    graph_of(ruda.compile(lambda x: ruda.exp(x * 2) - ruda.exp(x * 2) * x), x)
+    # The slot of the argument, the result of the first run and that of the graph, its copy.
+    assert device.driver.allocated - before <= 5 * x.nbytes

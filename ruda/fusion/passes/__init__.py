@@ -30,5 +30,5 @@ def improve(graph: Graph, wanted: Iterable[Value], client: Any) -> None:
     fuse_ends(graph, kept, client)
     fuse_rows(graph, kept, client)
     fuse_folds(graph, kept, client)
-    fuse_elementwise(graph, kept, client)
     fuse_siblings(graph, kept, client)
+    fuse_elementwise(graph, kept, client)

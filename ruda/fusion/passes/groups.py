@@ -14,6 +14,8 @@ from ruda.fusion.passes.regions import region_of
 
 # A kernel has 4 KiB for its parameters, and few registers; a region stays well below.
 _MOST_STEPS, _MOST_OPERANDS = 48, 24
+# Elements of an operator that may join another it has nothing to do with.
+_SMALL = 1 << 14
 # How many groups of its shape an operator looks back at.
 _LOOK_BACK = 8
 
@@ -84,10 +86,23 @@ def _shape(instruction: Instruction, client: Any) -> Any:
 
 
 def _place(recent: list[_Group], sources: dict[int, _Group], instruction: Instruction) -> Any:
-    """The latest group that ``instruction`` may join, one that it reads from if there is one."""
+    """The latest group that ``instruction`` reads from, or shares an operand with.
+
+    Small ones that have nothing in common go together as well: launching is all that they cost.
+    """
     able = [g for g in recent if _fits(g, sources, instruction)]
     reading = [g for g in able if g.bit in sources]
-    return reading[-1] if reading else None
+    sharing = reading or [g for g in able if _shares(g, instruction)]
+    small = instruction.plan.out.size <= _SMALL
+    found = sharing or (able if small else [])
+    return found[-1] if found else None
+
+
+def _shares(group: _Group, instruction: Instruction) -> bool:
+    """Whether both read the elements of one value."""
+    shape = instruction.plan.out.shape
+    whole = {v for v in instruction.inputs if v.spec is not None and v.spec.shape == shape}
+    return any(v in whole for member in group.members for v in member.inputs)
 
 
 def _fits(group: _Group, sources: dict[int, _Group], instruction: Instruction) -> bool:

@@ -134,7 +134,9 @@ class Whole:
         side = rows_of(name, spec, self.facts.shape)._replace(raw=True)
         if not any(side.strides[i] for i in axes):
             return side._replace(role="row")
-        along = all(i in axes for i, s in enumerate(side.strides) if s)
+        # One row is no column, however it lies: it is kept in registers.
+        several = any(n > 1 for i, n in enumerate(self.facts.shape) if i not in axes)
+        along = several and all(i in axes for i, s in enumerate(side.strides) if s)
         return side._replace(role="column") if along else side
 
     def _kind_of(self, place: int) -> DType:

@@ -290,7 +290,7 @@ class Kernel:
             return int(min(blocks, here * (8 if kernel.threads <= 128 else 512 // kernel.threads)))
         if kernel.mode == "stream" and len(kernel.program.passes) > 1:
             nbytes = sum(s.dtype.itemsize for s in work.inputs if s.role == "rows") * work.length
-            return int(min(blocks, here * max(1, min(2, _CACHED // (nbytes * here)))))
+            return int(min(blocks, here * max(1, min(2, _CACHED // (max(nbytes, 1) * here)))))
         return min(blocks, 2**31 - 1)
 
     def geometry(self) -> bytes:

@@ -11,6 +11,8 @@ from ruda.backends.cuda.prim import each
 
 def joins(plan: Any) -> bool:
     """Whether ``plan`` can be one of many: a row of one dense operand."""
+    if plan.out.__class__ is tuple or not plan.specs:
+        return False
     op, (x, *more) = plan.op, plan.specs
     mapped = op.kind == "cast" or (op.kind == "unary" and op.expr is not None and not op.attrs)
     dense = not more and not x.weak and x.contiguous and plan.out.contiguous
@@ -18,9 +20,14 @@ def joins(plan: Any) -> bool:
 
 
 def are_siblings(region: Any) -> bool:
-    """Whether no step of a region reads another one."""
+    """Whether the steps of a region are of one row and none reads another."""
     count, steps = len(region.specs), region.steps
-    return len(steps) > 1 and all(s < count for step in steps for s in step.sources)
+    if len(steps) < 2 or len({(step.plan.op, step.plan.attrs) for step in steps}) > 1:
+        return False
+    if not all(joins(step.plan) for step in steps):
+        return False
+    kinds = {(step.plan.specs[0].dtype, step.plan.out.dtype) for step in steps}
+    return len(kinds) == 1 and all(s < count for step in steps for s in step.sources)
 
 
 def bind(client: Any, region: Any) -> Callable[..., tuple[Any, ...]]:
