@@ -43,6 +43,13 @@ def products() -> Iterator[Line]:
 @row("P2", "six pointwise operators in turn on 4 M elements in float32")
 def pointwise() -> Iterator[Line]:
     yield compare("P2", "eager", "chain", 0.8, rounds=40)
+    yield compare("P2", "compiled", "chain compiled", 2.0, rounds=40)
+
+
+@row("P3", "rows of 8192 x 1024 in float32 with their gradients, in compiled steps")
+def rows() -> Iterator[Line]:
+    for name in ("softmax", "layer_norm", "cross_entropy"):
+        yield compare("P3", name, f"{name} rows", 1.0, rounds=30)
 
 
 @row("P4", "convolution 3 x 3 of 64 channels with both gradients")
@@ -63,8 +70,10 @@ def adamw() -> Iterator[Line]:
 @row("P7", "training step of a network of three layers of 256, batch of 128")
 def network() -> Iterator[Line]:
     yield compare("P7", "eager", "mlp", 0.8, rounds=40, calls=20)
+    yield compare("P7", "compiled", "mlp compiled", 1.5, rounds=40, calls=20)
 
 
 @row("P8", "training step of the 0.8 M GPT of examples/gpt.py, 32 windows of 64 characters")
 def transformer() -> Iterator[Line]:
     yield compare("P8", "eager", "gpt", 0.6, rounds=30)
+    yield compare("P8", "compiled", "gpt compiled", 1.0, rounds=30)

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.works.single import WORKS, Work, host, load, normal, ratio
+from benchmarks.works.single import WORKS, Work, host, load, normal, ratio, step_of
 
 VOCABULARY = 96
 
 
-def mlp(library: str) -> Work:
+def mlp(library: str, compiled: bool = False) -> Work:
     """P7: three layers of 256 on a batch of 128, cross-entropy of 10 classes, AdamW."""
     x, y = normal(0, (128, 256)), np.arange(128) % 10
 
@@ -28,10 +28,10 @@ def mlp(library: str) -> Work:
         layers = (nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU())
         return nn.Sequential(*layers, nn.Linear(256, 10))
 
-    return training(library, build, x, y)
+    return training(library, build, x, y, compiled=compiled)
 
 
-def gpt(library: str) -> Work:
+def gpt(library: str, compiled: bool = False) -> Work:
     """P8: the model of `examples/gpt.py`, gradients clipped to a norm of 1."""
     codes = np.random.default_rng(0).integers(0, VOCABULARY, (32, 65))
     x, y = codes[:, :-1].copy(), codes[:, 1:].copy()
@@ -44,11 +44,18 @@ def gpt(library: str) -> Work:
 
         return GPT(VOCABULARY, **vars(example().Shape()))
 
-    return training(library, peer if library == "torch" else build, x, y, clip=1.0)
+    make = peer if library == "torch" else build
+    return training(library, make, x, y, clip=1.0, compiled=compiled)
 
 
 def training(
-    library: str, build: Callable[..., Any], x: Any, y: Any, clip: float | None = None
+    library: str,
+    build: Callable[..., Any],
+    x: Any,
+    y: Any,
+    *,
+    clip: float | None = None,
+    compiled: bool = False,
 ) -> Work:
     """A training step, checked by loss and gradient of the first one."""
     lib = load(library)
@@ -62,13 +69,15 @@ def training(
         loss.backward()
         return loss
 
-    def step() -> float:
+    def step() -> Any:
         loss = loss_of(model, given)
         if clip is not None:
             lib.clip(model.parameters(), clip)
         optimizer.step()
         optimizer.zero_grad()
-        return float(loss.item())
+        return loss
+
+    run = step_of(lib, step, compiled)
 
     exact = doubled(weighted(build(lib), lib))
     precise = lib.tensor(x.astype("f8")) if x.dtype.kind == "f" else given
@@ -77,7 +86,7 @@ def training(
         loss = loss_of(each, data)
         results.append([host(loss), *(host(p.grad) for p in each.parameters())])
     optimizer.zero_grad()
-    return Work(step, ratio(*results))
+    return Work(lambda: float(run().item()), ratio(*results))
 
 
 def weighted(model: Any, lib: SimpleNamespace) -> Any:
@@ -106,4 +115,9 @@ def example() -> ModuleType:
     return sys.modules["gpt"]
 
 
-WORKS |= {"mlp": mlp, "gpt": gpt}
+WORKS |= {
+    "mlp": mlp,
+    "mlp compiled": lambda library: mlp(library, compiled=True),
+    "gpt": gpt,
+    "gpt compiled": lambda library: gpt(library, compiled=True),
+}

@@ -6,6 +6,7 @@ one call with a float64 reference written in NumPy.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -34,15 +35,63 @@ def matmul(library: str, n: int, k: int, m: int) -> Work:
 SLOPE, CUBIC = math.sqrt(2 / math.pi), math.sqrt(2 / math.pi) * 0.044715
 
 
-def chain(library: str) -> Work:
-    """P2: six operators on 4 M elements, each with a result of its own."""
+def chain(library: str, compiled: bool = False) -> Work:
+    """P2: six operators on 4 M elements; eager, each has a result of its own."""
     lib, x = load(library), normal(0, (4 << 20,))
-    given = lib.tensor(x)
+    given, tanh = lib.tensor(x), lib.tanh
 
-    def call(x: Any = given, tanh: Any = lib.tanh) -> Any:
+    def six(x: Any, tanh: Any) -> Any:
         return tanh((x * x * CUBIC + SLOPE) * x) * x
 
-    return Work(call, ratio([call()], [call(x.astype("f8"), np.tanh)]))
+    run = step_of(lib, lambda x: six(x, tanh), compiled)
+    call = functools.partial(run, given)
+    return Work(call, ratio([call()], [six(x.astype("f8"), np.tanh)]))
+
+
+def rows(library: str, name: str) -> Work:
+    """P3: one operator of rows on 8192 x 1024 and its gradient, in a compiled step."""
+    lib, x, g = load(library), normal(0, (8192, 1024)), normal(1, (8192, 1024))
+    target = np.arange(8192) * 7 % 1024
+    classes, norm = lib.tensor(target), lib.nn.LayerNorm(1024)
+    functions = {
+        "softmax": lambda x: lib.F.softmax(x, -1),
+        "layer_norm": norm,
+        "cross_entropy": lambda x: lib.F.cross_entropy(x, classes),
+    }
+    # Of its weights, which start as ones and zeros, no gradient is asked for.
+    norm.requires_grad_(False)
+    seed = None if name == "cross_entropy" else g
+    call = both_ways(lib, (x,), seed, functions[name], compiled=True)
+    exact = _ROWS[name](x.astype("f8"), g.astype("f8"), target)
+    return Work(call, ratio(call(), exact))
+
+
+def _softmax_reference(x: Any, g: Any, target: Any) -> list[Any]:
+    p = np.exp(x)
+    p /= p.sum(axis=1, keepdims=True)
+    return [p, p * (g - (p * g).sum(axis=1, keepdims=True))]
+
+
+def _layer_norm_reference(x: Any, g: Any, target: Any) -> list[Any]:
+    rstd = 1 / np.sqrt(x.var(axis=1, keepdims=True) + 1e-5)
+    y = (x - x.mean(axis=1, keepdims=True)) * rstd
+    along = (g * y).mean(axis=1, keepdims=True)
+    return [y, (g - g.mean(axis=1, keepdims=True) - y * along) * rstd]
+
+
+def _cross_entropy_reference(x: Any, g: Any, target: Any) -> list[Any]:
+    places = np.arange(len(target)), target
+    level = np.log(np.exp(x).sum(axis=1))
+    dx = np.exp(x - level[:, None])
+    dx[places] -= 1
+    return [np.mean(level - x[places]), dx / len(target)]
+
+
+_ROWS: dict[str, Callable[..., list[Any]]] = {
+    "softmax": _softmax_reference,
+    "layer_norm": _layer_norm_reference,
+    "cross_entropy": _cross_entropy_reference,
+}
 
 
 def conv(library: str) -> Work:
@@ -85,11 +134,15 @@ def _attention_reference(q: Any, k: Any, v: Any, g: Any) -> list[Any]:
 
 
 def both_ways(
-    lib: SimpleNamespace, arrays: Any, g: Any, function: Callable[..., Any]
+    lib: SimpleNamespace,
+    arrays: Any,
+    g: Any,
+    function: Callable[..., Any],
+    compiled: bool = False,
 ) -> Callable[[], list[Any]]:
     """A call of `function` and of its backward: returns the result and fresh gradients."""
     inputs = [lib.tensor(x).requires_grad_() for x in arrays]
-    seed = lib.tensor(g)
+    seed = None if g is None else lib.tensor(g)
 
     def call() -> list[Any]:
         for x in inputs:
@@ -98,7 +151,12 @@ def both_ways(
         out.backward(seed)
         return [out, *(x.grad for x in inputs)]
 
-    return call
+    return step_of(lib, call, compiled)
+
+
+def step_of(lib: SimpleNamespace, function: Callable[..., Any], compiled: bool) -> Any:
+    """`function`, as a compiled step of ruda; the peer of the CPU rows is eager PyTorch always."""
+    return lib.module.compile(function) if compiled and lib.module.__name__ == "ruda" else function
 
 
 def adamw(library: str) -> Work:
@@ -165,6 +223,10 @@ WORKS: dict[str, Callable[[str], Work]] = {
     "matmul 1024": lambda library: matmul(library, 1024, 1024, 1024),
     "matmul 4096": lambda library: matmul(library, 4096, 256, 1024),
     "chain": chain,
+    "chain compiled": lambda library: chain(library, compiled=True),
+    "softmax rows": lambda library: rows(library, "softmax"),
+    "layer_norm rows": lambda library: rows(library, "layer_norm"),
+    "cross_entropy rows": lambda library: rows(library, "cross_entropy"),
     "conv": conv,
     "attention": attention,
     "adamw": adamw,

@@ -194,7 +194,11 @@ class NumpyClient:
 
     def extent(self, handle: Any) -> tuple[int, int]:
         """The addresses between which the elements of ``handle`` lie, the end excluded."""
-        return byte_bounds(handle.array)
+        array = handle.array
+        if array.flags.c_contiguous:
+            start = address(array)
+            return start, start + array.nbytes
+        return byte_bounds(array)
 
     def writes(self, changes: Sequence[tuple[Any, Any, int]]) -> list[tuple[Any, ...]]:
         """Calls of C functions that store each value and count its target's version up."""
