@@ -81,11 +81,13 @@ class Captured:
         with client.collected() as launchers:
             self.inside = self._build(graph, wanted, writes)
         if not rehearsed and client.lacks_kernels([i.plan for i in self.inside], launchers):
-            _, found = Captured(client, graph, wanted, writes, rehearsed=True).rehearse()
-            client.compile_all([*launchers, *found])
+            client.compile_all(launchers, lambda: self._rehearsed(graph, wanted, writes))
         made = {v for v in self.kept if v.spec is not None}
         self.leaving = made | {v.memory for v in made}
         self.static: dict[Value, Any] = {}
+
+    def _rehearsed(self, *given: Any) -> list[Any]:
+        return Captured(self.client, *given, rehearsed=True).rehearse()[1]
 
     def _build(
         self, graph: Graph, wanted: Sequence[Value], writes: Sequence[tuple[Any, Value]]

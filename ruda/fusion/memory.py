@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from ruda.core.errors import ArgumentError, CaptureError
+from ruda.core.errors import ArgumentError, RudaError
 from ruda.core.spec import Spec, spec_of
 from ruda.fusion.captured import Uncapturable
 from ruda.fusion.ordering import live_bytes
@@ -83,10 +83,12 @@ def _rehearsed(program: Program) -> Any:
     """What the device says of a run that does not happen; None where it cannot be asked."""
     if not hasattr(program.client, "rehearse"):
         return None
+    program.client.settled()
     try:
         whole = program.on_places(rehearsed=True)
         log, _ = whole.rehearse()
-    except (Uncapturable, CaptureError):
+    except (Uncapturable, RudaError, *program.client.driver.errors):
+        # A library that cannot be rehearsed: shapes have to do.
         return None
     slots, outs = [s for _, s, _ in whole.arguments], [v.spec for v in whole.returned]
     return program.client.footprint(log, slots, outs)

@@ -275,3 +275,32 @@ def test_tokens_stay_on_the_device_and_a_cache_is_never_copied(
         return [t.tolist() for t in tokens], cache.position.item()
 
     assert decode("cuda:0", True) == decode("cuda:0", False)
+
+
+def test_a_step_whose_kernels_are_not_there_yet_is_rehearsed_first(
+    deferred: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a driver that compiles late: all kernels of the step are asked for before the first."""
+    driver, asked = deferred.driver, []
+    monkeypatch.setattr(driver, "lazy", True)
+    monkeypatch.setattr(driver, "lacks", lambda source, name: True, raising=False)
+    monkeypatch.setattr(driver, "load_all", asked.extend, raising=False)
+    state = on(np.zeros((), "f"))
+
+    @ruda.compile
+    def step(x: Any, at: Any) -> Any:
+        with ruda.no_grad():
+            state.assign(state + 1)
+        return F.softmax(x * 2.0)[at].sum(axis=0)
+
+    for i in range(3):
+        x = values(7, 5, seed=i)
+        found = step(on(x), on(np.array([0, 2, 6])))
+        e = np.exp(2 * x - (2 * x).max(1, keepdims=True))
+        np.testing.assert_allclose(
+            found.numpy(), (e / e.sum(1, keepdims=True))[[0, 2, 6]].sum(0), rtol=1e-5
+        )
+        assert state.item() == i + 1
+    (program,) = step._all()
+    launched = {k.name for notes in program.captured.notes.found.values() for k in notes}
+    assert launched <= {name for _, name in asked}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from ruda.backends.cuda.layout import Layout, Log, Nowhere, Planned, layout
 from ruda.backends.cuda.memory import allocate_piece, handle_over, piece_class, size_class
 from ruda.backends.cuda.order import touch
 from ruda.core.dtypes import uint8
+from ruda.core.errors import RudaError
 from ruda.core.shapes import extent
 from ruda.core.spec import Spec, spec_of
 
@@ -65,6 +67,7 @@ class Planning:
     driver: Any
     staging: Any
     bind: Callable[[Any], Callable[..., Any]]
+    synchronize_all: Callable[[], None]
     bind_region: Callable[[Any], Callable[..., Any]]
     _side: Callable[[], Any]
 
@@ -78,15 +81,29 @@ class Planning:
         """
         if not self.driver.lazy:
             return False
-        kinds = {_kind(plan): plan for plan in plans if not plan.shares}
+        # Libraries multiply, as a rule, and are slow to bind.
+        own = (p for p in plans if not p.shares and p.op.bound != "compute")
+        kinds = {_kind(plan): plan for plan in own}
         with collected() as found:
             for plan in kinds.values():
                 self.bind_anew(plan)
         return any(self.driver.lacks(one.source, one.name) for one in (*found, *made))
 
-    def compile_all(self, launchers: Sequence[Any]) -> None:
-        """Have the kernels of ``launchers`` ready, compiled in few programs at once."""
-        self.driver.load_all([(one.source, one.name) for one in launchers])
+    def settled(self) -> None:
+        """Raise now what earlier work has recorded, and not in a rehearsal."""
+        if self.order.capture is None:
+            self.synchronize_all()
+
+    def compile_all(self, launchers: Sequence[Any], rehearse: Callable[[], Sequence[Any]]) -> None:
+        """Have the kernels of ``launchers`` and of a rehearsal ready, few programs at once.
+
+        What cannot be rehearsed runs all the same, and its kernels are compiled as they come.
+        """
+        self.settled()
+        found = list(launchers)
+        with contextlib.suppress(RudaError, *self.driver.errors):
+            found += rehearse()
+        self.driver.load_all([(one.source, one.name) for one in found])
 
     collected = staticmethod(collected)
 
