@@ -56,7 +56,7 @@ def halved(x: Shape, w: Shape, y: Shape, dtype: DType, attrs: tuple[Any, ...]) -
     if not plain or not dtype.is_half or len(x) != 4 or not 1 <= x[-1] <= 4 or min(w[1:3]) < 3:
         return None
     kernel = tuple(-(-k // 2) for k in w[1:3])
-    width = -(-4 * x[-1] // 8) * 8
+    width = _width(x[-1])
     sizes = tuple(n + k - 1 for n, k in zip(y[1:3], kernel, strict=True))
     image = (x[0], *sizes, width)
     if math.prod(y[:3]) < LEAST or max(math.prod(image), math.prod(x)) >= _LARGEST:
@@ -64,21 +64,27 @@ def halved(x: Shape, w: Shape, y: Shape, dtype: DType, attrs: tuple[Any, ...]) -
     return Halved(image, (w[0], *kernel, width), (padding[0][0], padding[1][0]))
 
 
-def text(pack: bool, dtype: DType, width: int) -> tuple[str, str]:
+def text(pack: bool, dtype: DType, channels: int) -> tuple[str, str]:
     """Name and source of the kernel that packs pixels, or brings them back."""
-    name = f"pixels_{'packed' if pack else 'apart'}_{code_of(dtype)}x{width}"
-    return name, instance(__file__, NAME=name, S=stored(dtype), PACK=int(pack), WIDTH=width)
+    name = f"pixels_{'packed' if pack else 'apart'}_{code_of(dtype)}x{channels}"
+    sizes = {"PACK": int(pack), "CHANNELS": channels, "WIDTH": _width(channels)}
+    return name, instance(__file__, NAME=name, S=stored(dtype), **sizes)
+
+
+def _width(channels: int) -> int:
+    """Channels of four pixels, by eights."""
+    return -(-4 * channels // 8) * 8
 
 
 def _launcher(
     client: Any, pack: bool, image: Spec, half: Shape, low: tuple[int, int]
 ) -> Callable[..., None]:
     """From addresses of target and source; ``image`` is the spec of the one with pixels apart."""
-    sizes = (*image.shape[:3], image.shape[3], *half[1:3], *low)
+    sizes = (*image.shape[:3], *half[1:3], *low, 0)
     fixed = struct.pack("<8i4q", *sizes, *image.strides)
     total = math.prod(half) // 8 if pack else image.size
     grid = min(-(-total // 256), client.driver.multiprocessors * _BLOCKS_PER_MULTIPROCESSOR)
-    name, source = text(pack, image.dtype, half[-1])
+    name, source = text(pack, image.dtype, image.shape[-1])
     return Launcher(client, source, name, grid, 256, (1, 1), [fixed])
 
 
