@@ -90,6 +90,9 @@ def _rehearsed(program: Program) -> Any:
     except (Uncapturable, RudaError, *program.client.driver.errors):
         # A library that cannot be rehearsed: shapes have to do.
         return None
+    if not log.sizes:
+        # A pool that asks the driver for each block tells nobody of them.
+        return None
     slots, outs = [s for _, s, _ in whole.arguments], [v.spec for v in whole.returned]
     return program.client.footprint(log, slots, outs)
 

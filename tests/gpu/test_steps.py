@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 import ruda
 import ruda.nn.functional as F
-from ruda import nn, optim
+from ruda import cuda, nn, optim
 
 
 def values(*shape: int, seed: int = 0) -> Any:
@@ -45,3 +46,53 @@ def test_training_equals_that_of_the_cpu(compiled: bool, device: str) -> None:
     found, exact = train(device, compiled), train("cpu", False)
     for got, want in zip(found, exact, strict=True):
         np.testing.assert_allclose(got, want, rtol=2e-4, atol=1e-5)
+
+
+def network(where: str) -> Any:
+    """A compiled training step in half precision, and a batch."""
+    layers = [nn.Sequential(nn.Linear(128, 128), nn.LayerNorm(128), nn.GELU()) for _ in range(3)]
+    model = nn.Sequential(*layers, nn.Dropout(0.1), nn.Linear(128, 10)).to(where)
+    opt = optim.AdamW(model.parameters(), lr=1e-3)
+
+    @ruda.compile
+    def step(x: Any, y: Any) -> Any:
+        with ruda.autocast("bfloat16"):
+            loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        opt.step()
+        opt.zero_grad()
+        return loss
+
+    x = ruda.asarray(values(2048, 128), device=where)
+    return step, x, ruda.asarray(np.arange(2048) % 10, device=where)
+
+
+def test_the_peak_of_a_step_is_known_beforehand(device: str) -> None:
+    step, x, y = network(device)
+    predicted = step.memory(x, y)
+    assert predicted.exact, predicted
+    gc.collect()
+    cuda.empty_cache()
+    for again in range(3):
+        cuda.reset_peak_memory_stats()
+        step(x, y)
+        assert cuda.max_memory_allocated() <= 1.05 * predicted.peak
+        assert again or cuda.max_memory_allocated() >= 0.95 * predicted.peak
+    assert "replayed as one graph" in step.explain()
+    assert 0 < step.largest_batch(predicted.peak, x, y) <= 2100
+
+
+def test_a_step_says_what_it_launches_and_how_long_that_takes(device: str) -> None:
+    step, x, y = network(device)
+    step(x, y)
+    step.measure()
+    text = step.explain()
+    assert "layer_norm" in text and "adamw_step, in place" in text
+    assert "% of the bandwidth" in text and "test_steps.py" in text
+
+
+def test_a_step_equals_eager_code_on_the_same_state(device: str) -> None:
+    step, x, y = network(device)
+    for _ in range(2):
+        assert step.check(x, y).worst < 2e-2
+        step(x, y)
