@@ -14,7 +14,7 @@ from ruda.ops.add_norm import add_rms_norm
 from ruda.testing import assert_close
 
 SHAPES = [(2048, 512), (1024, 4096), (300, 8192), (64, 50257), (8, 131072), (100_000, 128)]
-# Rows that clusters of blocks share.
+# Rows that fill a multiprocessor, and longer ones.
 SHAPES += [(301, 20008), (37, 65536)]
 
 

@@ -5,8 +5,7 @@ the values folded over the row between passes. The kernel reads the row once and
 registers ("held"), or, where it is too long, reads it again in each pass ("stream"). Programs that
 also add up over rows, for gradients of parameters, keep those sums in registers while blocks walk
 over many rows, and write one partial row a block ("held"), or have a pass of their own ("columns").
-Rows that leave room for one block on a multiprocessor are held by a block, or by a cluster of
-blocks that fold through each other's shared memory, which also walks over many rows.
+Of rows that leave room for one block on a multiprocessor it walks over many, too.
 Blocks that walk have the next rows on their way into a ring in shared memory, or the next one into
 registers: each thread fetches what it will use itself, so no barrier is needed for them.
 
@@ -110,12 +109,11 @@ class Rows:
     outer: int = 1
     inner: int = 1
     ring: int = 0
-    cluster: int = 1
 
     @property
     def threads(self) -> int:
         """Threads of a block: one group that is more than a warp, or many that are not."""
-        return self.lanes // self.cluster if self.lanes > 32 else 128
+        return self.lanes if self.lanes > 32 else 128
 
     @property
     def walks(self) -> bool:
@@ -125,7 +123,7 @@ class Rows:
     @property
     def groups(self) -> int:
         """Rows that a block works on at a time."""
-        return max(1, self.threads // self.lanes)
+        return self.threads // self.lanes
 
     @property
     def name(self) -> str:
@@ -135,7 +133,6 @@ class Rows:
         outs = "_".join(code_of(o.dtype) for o in self.outs)
         size = f"{self.mode}{self.lanes}x{self.per}x{self.vec}_r{self.outer}{self.inner}"
         size += f"_ring{self.ring}" if self.ring else ""
-        size += f"_cluster{self.cluster}" if self.cluster > 1 else ""
         return f"{self.program.name}_{codes}_to_{outs or code_of(self.row_dtype)}_{size}"
 
     @property
@@ -158,12 +155,11 @@ _KERNEL = """#include "ruda/rows.cuh"
 
 typedef {compute} T;
 static const int LANES = {lanes}, PER = {per}, VEC = {vec}, GROUPS = {groups}, HALF = {half};
-static const int CLUSTER = {blocks};
 struct Geometry {{ i64 rows, n, osize[{outer}], isize[{inner}]{fields}; }};
 __device__ __forceinline__ T exp_of(T v) {{ return {exp}(v); }}
 {functions}
 // Rows of n elements through strides, {groups} a block; {threads} threads, {mode}.
-extern "C" __global__ void {cluster}__launch_bounds__({bounds})
+extern "C" __global__ void __launch_bounds__({bounds})
 {name}({parameters}, const Geometry at) {{
     {shared};
     int turn = 0;
@@ -171,17 +167,6 @@ extern "C" __global__ void {cluster}__launch_bounds__({bounds})
 {constants}
 {body}
 }}
-"""
-
-
-# Folds over the blocks of a cluster.
-_CLUSTERED = """
-template <int LANES, int HALF, class F, int K, class T>
-__device__ __forceinline__ void fold_all(T (&v)[K], T* scratch, int& turn) {
-    fold_group<LANES / CLUSTER, HALF, F>(v, scratch, turn);
-    fold_peers<CLUSTER, F>(v, turn);
-}
-#define fold_group fold_all
 """
 
 
@@ -212,15 +197,13 @@ def source(kernel: Rows) -> str:
         exp="quick_exp" if half else "exp",
         threads=kernel.threads,
         bounds=_bounds(kernel),
-        cluster=f"__cluster_dims__({kernel.cluster}, 1, 1) " if kernel.cluster > 1 else "",
         mode=kernel.mode,
         name=kernel.name,
         parameters=", ".join(_parameters(kernel)),
         half=32 * k,
-        blocks=kernel.cluster,
         shared="__shared__ T scratch[2 * HALF]" if shared else "T* const scratch = nullptr",
         constants="\n".join(constants),
-        functions=_CLUSTERED * (kernel.cluster > 1) + kernel.program.functions,
+        functions=kernel.program.functions,
         body=body,
     )
 
@@ -366,18 +349,11 @@ def _declared(kernel: Rows, suffix: str) -> list[str]:
     return lines + [f"    {i.value} {i.name}{suffix} = {i.value}(0);" for i in kernel.of("row")]
 
 
-def _placed(kernel: Rows) -> list[str]:
-    """Where a thread is in the row, and the first row and the step of its block or cluster."""
-    lane, group = "threadIdx.x % LANES", "threadIdx.x / LANES"
-    number, count = "(i64)blockIdx.x", "(i64)gridDim.x"
-    if kernel.cluster > 1:
-        lane, group = f"cluster_rank() * {kernel.threads} + threadIdx.x", "0"
-        number, count = "(i64)(blockIdx.x / CLUSTER)", "(i64)(gridDim.x / CLUSTER)"
-    # No block may write to another one that has not begun.
+def _placed() -> list[str]:
+    """Where a thread is in the row, and the first row and the step of its block."""
     return [
-        f"    const int lane = {lane}, group = {group};",
-        *(["    cluster_barrier();"] if kernel.cluster > 1 else ()),
-        f"    const i64 start = {number} * GROUPS, step = {count} * GROUPS;",
+        "    const int lane = threadIdx.x % LANES, group = threadIdx.x / LANES;",
+        "    const i64 start = (i64)blockIdx.x * GROUPS, step = (i64)gridDim.x * GROUPS;",
     ]
 
 
@@ -385,7 +361,7 @@ def _rows(kernel: Rows) -> str:
     """The loop over rows."""
     program, held = kernel.program, kernel.mode == "held"
     ahead = kernel.walks
-    lines = _placed(kernel)
+    lines = _placed()
     lines += _declared(kernel, "")
     if ahead:
         lines += _declared(kernel, "_next")

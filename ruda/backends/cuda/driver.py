@@ -48,8 +48,6 @@ class Driver:
         runtime.setDevice(device.index)
         major, minor = self._fact(_MAJOR), self._fact(_MINOR)
         self.arch = f"sm_{major}{minor}" + ("a" if major >= 9 else "")
-        # Whether blocks may form clusters.
-        self.clusters = major >= 9
         self.multiprocessors = self._fact(_MULTIPROCESSORS)
         self.shared_memory = self._fact(_SHARED)
         # The names of the last kernels: when the device fails, one of them may be why.

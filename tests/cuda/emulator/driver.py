@@ -48,7 +48,6 @@ class EmulatedDriver:
     arch = "sm_90a"
     multiprocessors = 4
     shared_memory = 227 << 10
-    clusters = False
     index = 0
     total = 1 << 30
     opened = 0

@@ -31,7 +31,6 @@ class ListingDriver(EmulatedDriver):
     """Notes the kernels that are asked for; tensors of any size cost nothing and read as zeros."""
 
     multiprocessors = 132
-    clusters = True
     total = 1 << 50
 
     def __init__(self) -> None:

@@ -28,7 +28,6 @@ _SHOWN = 4
 # Dtypes whose kernels differ from those of another in what is loaded and stored alone.
 _ALIKE = re.compile(r"(?:^|_)(?:i8|i16|u16|u32|u64|f16|c64)[ds]?(?=_|$)")
 _DECLARED = re.compile(r"^// Architectures: ([\w, ]+)\.$", re.MULTILINE)
-_CLUSTERS = ("sm_90a", "sm_100a", "sm_120")
 _SETTING = re.compile(r"^#define\s+(\w+)", re.MULTILINE)
 _FUNCTION = re.compile(r"(?:Function properties for|Compiling entry function) '?(\w+)'?")
 _SPILLS = re.compile(r"(\d+) bytes spill stores")
@@ -51,11 +50,11 @@ class Report(NamedTuple):
 
 
 def declared(source: str) -> tuple[str, ...]:
-    """The architectures of a kernel: those that its text names, those with clusters, or all."""
+    """The architectures of a kernel: those that its text names, or all."""
     found = _DECLARED.search(source)
     if found:
         return tuple(found.group(1).replace(",", " ").split())
-    return _CLUSTERS if "__cluster_dims__" in source else ARCHITECTURES
+    return ARCHITECTURES
 
 
 def chosen(name: str, source: str, arch: str) -> bool:

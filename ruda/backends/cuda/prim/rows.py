@@ -24,7 +24,7 @@ _CACHED = 32 << 20
 _LONGEST = 1 << 30
 # Rows on their way, in shared memory: at most so many, and so many bytes of a multiprocessor.
 _MOST_AHEAD, _RING = 4, 96 << 10
-# Threads of a block that a row fills alone (a cluster has up to 8 of those), and what it has else.
+# Threads of a block that a long row fills alone, and shared memory that it has beside the ring.
 _BLOCK, _BESIDE = 512, 4 << 10
 
 
@@ -146,7 +146,6 @@ class Sharing(NamedTuple):
     mode: str
     lanes: int
     per: int
-    cluster: int = 1
     long: bool = False
 
 
@@ -175,20 +174,11 @@ def _held(work: Work, program: Program, vec: int) -> Sharing | None:
         lanes = max(64, _power(-(-packs // most)))
     per = _power(-(-packs // lanes))
     if lanes > _BLOCK // _size(work) and not program.sums and vec > 1:
-        found = _long(work, packs, 2 * most)
-        if found is not None:
-            return found
+        # Blocks that walk over rows pay no more than one such block on a multiprocessor.
+        lanes = _BLOCK // _size(work)
+        per = _power(-(-packs // lanes))
+        return None if per > 2 * most else Sharing("held", lanes, per, long=True)
     return None if lanes > widest else Sharing("held", lanes, per)
-
-
-def _long(work: Work, packs: int, most: int) -> Sharing | None:
-    """How one block on each multiprocessor, or a cluster of them, holds a row."""
-    block = _BLOCK // _size(work)
-    blocks = _power(-(-packs // (block * most)))
-    if blocks > 8 or (blocks > 1 and not work.client.driver.clusters):
-        return None
-    lanes = block * blocks
-    return Sharing("held", lanes, _power(-(-packs // lanes)), blocks, long=True)
 
 
 def _streamed(work: Work, program: Program, vec: int) -> Sharing:
@@ -277,15 +267,12 @@ class Kernel:
             vec,
             len(layout.outer),
             len(layout.inner),
-            cluster=shape.cluster,
         )
         return replace(made, ring=_ring(made, shape.long, work.client.driver.shared_memory))
 
     def _blocks(self, kernel: Rows) -> int:
         work, here = self.work, self.work.client.driver.multiprocessors
         blocks = -(-work.rows // kernel.groups)
-        if kernel.cluster > 1:
-            return int(min(blocks, max(1, here // kernel.cluster))) * kernel.cluster
         if kernel.walks:
             return int(min(blocks, here * (8 if kernel.threads <= 128 else 512 // kernel.threads)))
         if kernel.mode == "stream" and len(kernel.program.passes) > 1:

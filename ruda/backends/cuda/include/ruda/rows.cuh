@@ -55,24 +55,6 @@ struct Min {
     template <class T> static __device__ __forceinline__ T of(T a, T b) { return ruda_min(a, b); }
 };
 
-// Folds K values, the same in each thread of a block, over the CLUSTER blocks of a row, in their
-// order. `turn` alternates between calls: a slot is written again two barriers later.
-template <int CLUSTER, class F, int K, class T>
-__device__ __forceinline__ void fold_peers(T (&v)[K], int turn) {
-    __shared__ T slots[2][CLUSTER * K];
-    T* mine = slots[turn];
-    if (threadIdx.x < CLUSTER)
-#pragma unroll
-        for (int k = 0; k < K; ++k) put_in_peer(mine + cluster_rank() * K + k, threadIdx.x, v[k]);
-    cluster_barrier();
-#pragma unroll
-    for (int k = 0; k < K; ++k) {
-        v[k] = mine[k];
-#pragma unroll
-        for (int c = 1; c < CLUSTER; ++c) v[k] = F::of(v[k], mine[c * K + k]);
-    }
-}
-
 // Folds K values over the group; every thread gets the results, the same bits in each.
 // scratch: two halves of HALF values, 32 for each of the most that are folded together. They take
 // turns, so one barrier a fold is enough.
