@@ -38,9 +38,10 @@ kernels: $(VENV)/test.stamp
 emulated: $(VENV)/test.stamp
 	$(RUN) -m pytest -q -n $(JOBS) -m "kernels and not slow" tests/cuda $(PYTEST_ARGS)
 
-# On a machine with a GPU, with the Python that has CuPy: writes tests/gpu_record.json.
+# On a machine with a GPU, with the Python that has CuPy: writes tests/gpu_record.json. References run
+# on one thread each: there is a process for each core already.
 test-gpu:
-	RUDA_GPU_RECORD=1 $(PYTHON) -m pytest -q -p no:benchmark --timeout 100 -n 14 -m gpu tests/gpu
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 RUDA_GPU_RECORD=1 $(PYTHON) -m pytest -q -p no:benchmark --timeout 100 -n 14 -m gpu tests/gpu
 
 # There too; TOOLS picks of memcheck, racecheck and synccheck.
 sanitize:
