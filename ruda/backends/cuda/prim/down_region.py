@@ -24,6 +24,9 @@ from ruda.core.spec import spec_of
 
 # Rows that a thread adds up, as far as that leaves work for all; blocks of a multiprocessor.
 _ROWS, _BLOCKS, _MOST_SPLITS = (2, 16), 8, 512
+# Beyond so many elements a launch is nothing beside the reading, which plain sums do quicker: 18 us
+# where this kernel took 25 on an H200, and the gradient of gelu with its sum 118 where it took 161.
+_LARGEST = 1 << 22
 
 
 def facts(plan: Any) -> Facts | None:
@@ -36,7 +39,7 @@ def facts(plan: Any) -> Facts | None:
     if not (leading and compute.is_floating and x.dtype.is_floating and plan.out.contiguous):
         return None
     # One column would leave all but one block idle.
-    if x.size == plan.out.size or plan.out.size < 2 or plan.out.size >= 1 << 30:
+    if x.size == plan.out.size or plan.out.size < 2 or x.size > _LARGEST:
         return None
     return Facts(x.shape, tuple(range(len(folded), len(x.shape))), compute, True)
 
