@@ -201,22 +201,22 @@ def _chained(client: Any, scan: _Scan) -> Callable[..., None]:
 def _chain(client: Any, scan: _Scan) -> int:
     """Set the tiles that blocks chain, which fill shared memory; returns the bytes of their packs.
 
-    Packs are of up to 16 bytes, but no less than the 4 that are copied at once. Where some blocks
-    would have none, tiles are smaller.
+    Packs are of up to 16 bytes, but no less than the 4 that are copied at once. Where blocks
+    would have few, tiles are smaller.
     """
     sizes = [d.itemsize for d in scan.stored[: 2 if scan.op == "linear_recurrence" else 1]]
     scan.threads, scan.blocks = _CHAINED, _RESIDENT
     most = 8 if len(scan.outs) == 1 else 4
     scan.pack = min(most, max(16 // max(scan.out.dtype.itemsize, *sizes), 4 // min(sizes), 1))
+    if scan.op not in ("cumsum", "cumprod"):
+        # A byte takes a register as a float does: more of them would not be held.
+        scan.pack = min(scan.pack, 8)
     each = scan.threads * scan.pack * sum(sizes)
     room = client.driver.shared_memory // _RESIDENT - _BESIDE
     held = _HELD if scan.op in ("cumsum", "cumprod") else _HELD_OF_PAIRS
     scan.repeat = max(1, min(_MOST_PACKS, room // (_STAGES * each), held // scan.item))
-    # A byte takes a register as a float does, and a pack has 16 of them.
-    if held == _HELD_OF_PAIRS and scan.pack == 16:
-        scan.repeat = 1
     tile = scan.threads * scan.pack * scan.repeat
-    if scan.rows * scan.n < _RESIDENT * client.driver.multiprocessors * tile:
+    if scan.rows * scan.n < 2 * _RESIDENT * client.driver.multiprocessors * tile:
         scan.repeat = min(scan.repeat, 2)
     return each
 
