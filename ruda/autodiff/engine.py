@@ -13,11 +13,11 @@ from ruda.autodiff.pieces import SLICE, Pieces, met, sliced
 from ruda.autodiff.rules import cotangents
 from ruda.autodiff.shaping import fitted
 from ruda.core.errors import DeviceError, DTypeError, GradientError, ShapeError
-from ruda.core.mode import MODE, recording
+from ruda.core.mode import recording
 from ruda.ops.arith import add
 from ruda.ops.create import ones_like
 from ruda.ops.movement import copy
-from ruda.tensor.node import Leaf, Node, Output, visiting
+from ruda.tensor.node import Leaf, Node, Output, grad_of, set_grad, visiting
 from ruda.tensor.tensor import RudaTensor
 
 Edges: TypeAlias = tuple[Any, ...]
@@ -26,12 +26,11 @@ Edges: TypeAlias = tuple[Any, ...]
 def backward(root: RudaTensor, gradient: Any, retain_graph: bool, create_graph: bool) -> None:
     """Add d(root)/d(leaf) times ``gradient`` to ``.grad`` of every leaf below ``root``."""
     seed = check_seed(root, gradient, "backward")
-    tracer = MODE.get().tracer
     # The seed may be the user's own tensor: no leaf takes it over.
     given = {id(seed.handle)}
 
     def arrive(leaf: Leaf, g: RudaTensor) -> None:
-        before = leaf.grad if tracer is None else tracer.get_grad(leaf)
+        before = grad_of(leaf)
         if create_graph:
             after = g if before is None else add(before, g)
         elif before is not None:
@@ -43,10 +42,7 @@ def backward(root: RudaTensor, gradient: Any, retain_graph: bool, create_graph: 
             shared = h.root is not None or id(h) in given or not g.spec.contiguous
             after = copy(g) if shared or leaf.hooks else g
             given.add(id(after.handle))
-        if tracer is None:
-            leaf.grad = after
-        else:
-            tracer.set_grad(leaf, after)
+        set_grad(leaf, after)
 
     walk([(root.node, seed)], arrive, None, retain_graph, create_graph)
 
