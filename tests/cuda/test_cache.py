@@ -90,3 +90,17 @@ def test_kernels_compiled_together_are_found_one_by_one(
     monkeypatch.setattr(compiler, "compile_cubin", refuse)
     assert {m.code for m in batches.loadable(wanted, "sm_90a")} == {m.code for m in made}
     assert cache.cubin(*wanted[3], "sm_90a") in {m.code for m in made}
+
+
+def test_kernels_that_cannot_be_compiled_together_are_compiled_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from ruda.backends.cuda import batches
+
+    monkeypatch.setenv("RUDA_CACHE", str(tmp_path))
+    monkeypatch.setattr("os.cpu_count", lambda: 1)
+    kernel = 'extern "C" __global__ void same(float* x) {{ *x = {0}; }}\n'
+    wanted = [(kernel.format(k), "same") for k in (1, 2)]
+    assert len({m.code for m in batches.loadable(wanted, "sm_90a")}) == 2
+    with pytest.raises(compiler.CompileError, match="same does not compile"):
+        batches.loadable([*wanted, (kernel.format("nothing"), "same")], "sm_90a")

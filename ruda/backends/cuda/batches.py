@@ -80,17 +80,22 @@ def _compiled(
     if not groups:
         return []
 
-    def compiled(group: list[str]) -> tuple[bytes, list[str]]:
+    def compiled(group: list[str]) -> list[tuple[bytes, list[str]]]:
         if len(group) == 1:
-            return cache.cubin(group[0], names[group[0]][0], arch), group
+            return [(cache.cubin(group[0], names[group[0]][0], arch), group)]
         text = program(group)
         title = f"batch_{hashlib.sha256(text.encode()).hexdigest()[:12]}"
-        code = compiler.compile_cubin(text, title, arch)[0]
+        try:
+            code = compiler.compile_cubin(text, title, arch)[0]
+        except compiler.CompileError:
+            # Two of them have a name in common that no namespace parts, or one is wrong: alone it
+            # says so.
+            return [found for source in group for found in compiled([source])]
         cache.keep_together(code, title, [(s, names[s][0]) for s in group], arch)
-        return code, group
+        return [(code, group)]
 
     with ThreadPoolExecutor(len(groups)) as threads:
-        return list(threads.map(compiled, groups))
+        return [found for part in threads.map(compiled, groups) for found in part]
 
 
 def effort(source: str) -> int:
