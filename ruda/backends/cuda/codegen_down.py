@@ -81,7 +81,7 @@ join_{how}(T (&v)[VEC], T* shown, int across, int down) {{
 
 def source(kernel: Rows, finish: str) -> str:
     """The CUDA C of one kernel; the first pass of its program has the folds and the writes."""
-    program, (each,) = kernel.program, kernel.program.passes
+    program = kernel.program
     named = [i.name for i in kernel.inputs if i.role not in ("one", "value")]
     named += [o.name for o in kernel.outs]
     fields = "".join(f", {s}_outer[{kernel.outer}], {s}_inner[{kernel.inner}]" for s in named)
@@ -89,41 +89,44 @@ def source(kernel: Rows, finish: str) -> str:
     for i in (*kernel.of("one"), *kernel.of("value")):
         star = "*" * (i.role == "one")
         constants.append(f"    const {i.value} {i.name} = to<{i.value}>({star}{i.name}_data);")
-    kinds = list(dict.fromkeys(how for _, how, _ in each.folds))
-    joined = "\n".join(
-        f"    join_{how}({name}, shown, (int)across, down);" for name, how, _ in each.folds
-    )
-    declared = [
-        f"    T {name}[VEC];\n    EACH {name}[k] = {start};" for name, _, start in each.folds
-    ]
     return _KERNEL.format(
+        **_folds(kernel),
         compute=computed(kernel.compute),
         vec=kernel.vec,
-        folds=len(each.folds),
         outer=kernel.outer,
         inner=kernel.inner,
         fields=fields,
         functions=program.functions,
-        joins="\n".join(_JOIN.format(how=how, threads=THREADS) for how in kinds),
         threads=THREADS,
         name=kernel.name,
         parameters=", ".join(_parameters(kernel)),
         constants="\n".join(constants),
-        declared="\n".join(declared),
-        declared_again="\n".join(f"    EACH {n}[k] = {start};" for n, _, start in each.folds),
         body=_body(kernel),
-        joined=joined,
-        parts="\n".join(
-            f"            EACH partial[({j} * (i64)gridDim.y + blockIdx.y) * n + i + k] = {n}[k];"
-            for j, (n, _, _) in enumerate(each.folds)
-        ),
-        taken="\n".join(
-            f"                EACH {n}[k] = {how}::of({n}[k], "
-            f"partial[({j} * (i64)gridDim.y + part) * n + i + k]);"
-            for j, (n, how, _) in enumerate(each.folds)
-        ),
         finish="\n".join([*_columns(kernel), finish]),
     )
+
+
+def _folds(kernel: Rows) -> dict[str, object]:
+    """What is said of each fold: its variable, how threads and blocks join theirs."""
+    folds = kernel.program.passes[0].folds
+    part = "partial[({0} * (i64)gridDim.y + {1}) * n + i + k]"
+    starts = [f"    EACH {name}[k] = {start};" for name, _, start in folds]
+    kinds = dict.fromkeys(how for _, how, _ in folds)
+    lines: dict[str, list[str]] = {
+        "joins": [_JOIN.format(how=how, threads=THREADS) for how in kinds],
+        "declared": [*(f"    T {name}[VEC];" for name, _, _ in folds), *starts],
+        "declared_again": starts,
+        "joined": [f"    join_{how}({n}, shown, (int)across, down);" for n, how, _ in folds],
+        "parts": [
+            f"            EACH {part.format(j, 'blockIdx.y')} = {n}[k];"
+            for j, (n, _, _) in enumerate(folds)
+        ],
+        "taken": [
+            f"                EACH {n}[k] = {how}::of({n}[k], {part.format(j, 'part')});"
+            for j, (n, how, _) in enumerate(folds)
+        ],
+    }
+    return {"folds": len(folds)} | {name: "\n".join(text) for name, text in lines.items()}
 
 
 def _columns(kernel: Rows) -> list[str]:
