@@ -79,7 +79,8 @@ def orders() -> Iterator[Call]:
     for size in (1 << 27, 50_000_000):
         yield partial(ruda.cumsum, empty(size))
         yield partial(ruda.argsort, empty(size))
-    yield partial(ruda.topk, empty(64, 131_072), 64)
+    for k in (64, 200):
+        yield partial(ruda.topk, empty(64, 131_072), k)
     yield partial(ruda.searchsorted, empty(1000, dtype="bfloat16"), empty(300, dtype="float64"))
     for dtype in ("complex64", "float16", "int64"):
         yield partial(ruda.unique_all, empty(9000, dtype=dtype))

@@ -321,7 +321,8 @@ NAME(X* __restrict__ values, i64* __restrict__ places, U* __restrict__ keys,
     __shared__ bool last;
     const i64 row = blockIdx.x / parts, part = blockIdx.x - row * parts;
     const i64 start = part * chunk, end = start + chunk < n ? start + chunk : n;
-    const int t = threadIdx.x;
+    // The list is shared out among the warps: what all have met makes the bound of each close.
+    const u32 t = threadIdx.x, own_entry = (t & 31) * WARPS + (t >> 5);
     x += row * n;
     U key[MEMBERS], bound = (U)~(U)0;
     u32 held = 0;
@@ -333,9 +334,9 @@ NAME(X* __restrict__ values, i64* __restrict__ places, U* __restrict__ keys,
 #pragma unroll
             for (int k = 0; k < EACH; ++k) key[d * EACH + k] = pack[k];
         }
-        key[ITEMS] = room.key[t];
+        key[ITEMS] = room.key[own_entry];
         const u32 first = (u32)base + t * EACH;
-        const Straight place = {first, (u32)end, t < held ? room.place[t] : NONE};
+        const Straight place = {first, (u32)end, own_entry < held ? room.place[own_entry] : NONE};
         held = listed(key, place, (u32)wanted, bound, room);
     }
     if (parts > 1) {
@@ -364,8 +365,8 @@ NAME(X* __restrict__ values, i64* __restrict__ places, U* __restrict__ keys,
                 key[j] = real ? read_fresh(keys + other * CAP + i) : (U)0;
                 place.at[j] = real ? read_fresh(spots + other * CAP + i) : NONE;
             }
-            key[ITEMS] = room.key[t];
-            place.at[ITEMS] = t < held ? room.place[t] : NONE;
+            key[ITEMS] = room.key[own_entry];
+            place.at[ITEMS] = own_entry < held ? room.place[own_entry] : NONE;
             held = listed(key, place, (u32)wanted, bound, room);
         }
     }

@@ -27,7 +27,7 @@ THREADS, _EACH, _DEEP, _LARGEST_PARTS = 256, 4, 4, 256
 # Winners and elements of a row, up to which blocks make lists; packs that a thread of such a block
 # has at once, of so many bytes; blocks of a multiprocessor.
 _FEW, _LISTED = 96, 1 << 20
-_LIST_DEEP, _LIST_BYTES, _LIST_BLOCKS = 6, 128, 4
+_LIST_DEEP, _LIST_BYTES, _LIST_BLOCKS = 4, 128, 4
 
 Run = Callable[[int, int, int], None]
 

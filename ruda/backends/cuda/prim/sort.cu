@@ -152,8 +152,8 @@ NAME(X* __restrict__ values, PLACE* __restrict__ places, const X* __restrict__ x
 #endif
 
 #if MODE == 3
-// A counter for each digit and column of lanes, in a bank that another lane may share: what the keys
-// are like hardly makes threads wait for each other.
+// A counter for each digit and column of lanes, in a bank that another lane may share: whatever the
+// keys are like, threads hardly wait for each other.
 #define COLUMNS (PASSES > 4 ? 8 : 16)
 #define EACH (16 / (int)sizeof(X))
 #define DEEP 4
