@@ -112,6 +112,17 @@ def test_topk(
     np.testing.assert_array_equal(values.numpy(), np.take_along_axis(x, want, axis=-1))
 
 
+def test_few_winners_of_rows_in_every_order(device: str, rng: np.random.Generator) -> None:
+    x = rng.standard_normal((6, 300_000)).astype("f")
+    x[1], x[2], x[3] = np.sort(x[1]), -np.sort(x[1]), 2.0
+    x[4, :299_000], x[5, ::1001] = -np.inf, np.nan
+    for k in (1, 64, 96):
+        values, places = ruda.topk(ruda.asarray(x, device=device), k)
+        want = ruda.topk(ruda.asarray(x, device="cpu"), k)
+        np.testing.assert_array_equal(places.numpy(), want.indices.numpy())
+        np.testing.assert_array_equal(values.numpy(), want.values.numpy())
+
+
 def test_places_and_distinct_values(device: str, rng: np.random.Generator) -> None:
     x = rng.integers(0, 1 << 20, LARGE)
     there = ruda.asarray(x, device=device)
