@@ -7,10 +7,10 @@ import multiprocessing
 import sys
 import time
 from collections.abc import Mapping
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Executor, ProcessPoolExecutor
 
 from tests.cuda.gate import listing
-from tests.cuda.gate.programs import ARCHITECTURES, Known, Program, check, chosen, programs
+from tests.cuda.gate.programs import ARCHITECTURES, Known, check, chosen, programs
 
 
 def left(kernels: Mapping[str, str], arch: str, known: Known) -> dict[str, str]:
@@ -22,20 +22,19 @@ def left(kernels: Mapping[str, str], arch: str, known: Known) -> dict[str, str]:
     }
 
 
-def run(todo: list[Program], jobs: int, known: Known) -> tuple[list[str], float]:
-    """What is wrong, and the seconds of all processors."""
-    faults: list[str] = []
-    seconds = 0.0
-    # Compilers are not forked: a process of its own has a compiler of its own.
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(jobs, mp_context=context) as pool:
-        for program, report in zip(todo, pool.map(check, todo), strict=True):
-            seconds += report.seconds
-            faults += report.faults
-            if not report.faults:
-                known.add(program)
-            for fault in report.faults:
-                print(fault, flush=True)
+def run(pool: Executor, arch: str, kernels: Mapping[str, str], known: Known) -> tuple[int, float]:
+    """How much is wrong on one architecture, and the seconds of all processors."""
+    todo = list(programs(left(kernels, arch, known), arch))
+    faults, seconds = 0, 0.0
+    for program, report in zip(todo, pool.map(check, todo), strict=True):
+        seconds += report.seconds
+        faults += len(report.faults)
+        if not report.faults:
+            known.add(program)
+        for fault in report.faults:
+            print(fault, flush=True)
+    count = sum(len(program.kernels) for program in todo)
+    print(f"{arch}: {count} kernels compiled, {faults} faults, {seconds:.0f} s", flush=True)
     return faults, seconds
 
 
@@ -48,12 +47,19 @@ def main() -> int:
     given = parser.parse_args()
     start, known = time.monotonic(), Known()
     kernels = {s: n for s, n in listing.kernels().items() if given.names in n}
-    todo = [p for arch in given.arch for p in programs(left(kernels, arch, known), arch)]
-    count = sum(len(p.kernels) for p in todo)
-    print(f"{len(kernels)} kernels, {count} to compile on {len(given.arch)} architectures")
-    faults, seconds = run(todo, given.jobs, known)
-    known.save(whole=not given.names and list(given.arch) == list(ARCHITECTURES))
-    print(f"{len(faults)} faults; {time.monotonic() - start:.0f} s, {seconds:.0f} s of processors")
+    whole = not given.names and list(given.arch) == list(ARCHITECTURES)
+    print(f"{len(kernels)} kernels", flush=True)
+    # Compilers are not forked: a process of its own has a compiler of its own.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(given.jobs, mp_context=context) as pool:
+        found = []
+        for arch in given.arch:
+            found.append(run(pool, arch, kernels, known))
+            known.save(whole=False)
+    known.save(whole)
+    faults, seconds = (sum(each) for each in zip(*found, strict=True))
+    spent = time.monotonic() - start
+    print(f"{faults} faults; {spent:.0f} s, {seconds:.0f} s of processors")
     return 1 if faults else 0
 
 
