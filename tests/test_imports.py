@@ -260,7 +260,7 @@ PLANTED = [
 INNOCENT = [
     ("ruda/core/spec.py", "import math\nfrom ruda.core import shapes"),
     ("ruda/tensor/node.py", "if TYPE_CHECKING:\n    import numpy as np"),
-    ("ruda/tensor/tensor.py", "class RudaTensor:\n def backward(self):\n  import ruda.autodiff"),
+    ("ruda/tensor/tensor.py", "def _engine():\n    import ruda.autodiff"),
     ("ruda/backends/numpy/fast.py", "def f():\n    import numba"),
     ("ruda/backends/cuda/launch.py", "from cuda.bindings import driver"),
     ("ruda/linalg.py", "from ruda.ops.linalg import qr"),

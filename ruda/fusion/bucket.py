@@ -9,6 +9,7 @@ from ruda.core.errors import ArgumentError, ShapeError
 from ruda.core.shapes import normalize_axis
 from ruda.ops.conversion import asarray
 from ruda.ops.tiling import pad
+from ruda.tensor.given import given_tensors
 from ruda.tensor.tensor import RudaTensor
 
 # Two sizes an octave: at most a third of a padded length is padding, down to a sixteenth.
@@ -31,6 +32,7 @@ def bucket_size(length: int, most: int, *, multiple: int = 8) -> int:
     return next(size for size in sizes if size >= length)
 
 
+@given_tensors
 def bucket(
     x: RudaTensor, most: int, *, axis: int = -1, multiple: int = 8, fill: Any = 0
 ) -> tuple[RudaTensor, RudaTensor]:

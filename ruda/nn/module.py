@@ -121,7 +121,7 @@ class Module:
         self._parameters[name] = None
 
     def __getattr__(self, name: str) -> Any:
-        # Each use of a parameter or submodule comes by here: written out, since a loop takes longer.
+        # Each use of a parameter or submodule comes by here: written out, as loops take longer.
         slots = self.__dict__
         found = slots.get("_parameters")
         if found is not None and name in found:
