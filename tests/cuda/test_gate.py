@@ -65,6 +65,11 @@ def test_what_is_wrong_is_told_by_kernel() -> None:
     assert fault.startswith("sm_80 wrong does not compile:") and "no_such_function" in fault
 
 
+def test_what_may_spill() -> None:
+    assert programs.allowed("sum_f32_f32_f32_rows_k1_r1_v1_p0_r8_r1_s1_iu32") == programs.FEW
+    assert programs.allowed("var_u8_f64_f32_rows_k1_r1_v1_p0_r8_r1_s1_iu32") == 96
+
+
 def test_the_architectures_of_a_kernel() -> None:
     assert programs.chosen("sum_f32", GOOD, "sm_80")
     assert programs.chosen("sum_i16", GOOD, "sm_90a")

@@ -19,8 +19,12 @@ from ruda.backends.cuda import cache, compiler
 ARCHITECTURES = ("sm_90a", "sm_80", "sm_100a", "sm_120")
 # Bytes that any function may spill: a few values that live across a call or a loop, stored once.
 FEW = 32
-# What may spill more: the compiler's own slow path for huge angles.
-LISTED = {"__internal_trig_reduction_slowpathd": 96}
+# What may spill more, by the whole of its name: the compiler's own slow path for huge angles, and
+# variances of float64 that sm_100a has a few registers too few for.
+LISTED = {
+    "__internal_trig_reduction_slowpathd": 96,
+    r"(var|std)_\w+_f64_\w+_rows_k1_\w+_r8_r1_s1_iu32": 96,
+}
 # Kernels in a program: more save little, and a program is what a process takes at a time.
 SIZE = 24
 # Messages of the compiler that are shown of a kernel.
@@ -75,6 +79,11 @@ def spills(log: str) -> dict[str, int]:
     return found
 
 
+def allowed(name: str) -> int:
+    """How many bytes a function may spill."""
+    return next((size for form, size in LISTED.items() if re.fullmatch(form, name)), FEW)
+
+
 def merged(kernels: Sequence[Kernel]) -> str:
     """One source with all ``kernels``, whose names differ."""
     headers: dict[str, None] = {}
@@ -117,8 +126,8 @@ def _judged(program: Program, found: Mapping[str, int]) -> Iterator[str]:
         if name not in found:
             yield f"{program.arch} {name}: not in what was compiled"
     for name, size in found.items():
-        if size > LISTED.get(name, FEW):
-            yield f"{program.arch} {name}: {size} bytes spilled, {LISTED.get(name, FEW)} allowed"
+        if size > allowed(name):
+            yield f"{program.arch} {name}: {size} bytes spilled, {allowed(name)} allowed"
 
 
 def _apart(program: Program) -> Iterator[str]:
