@@ -68,6 +68,14 @@ def running_sum() -> Iterator[Line]:
     )
 
 
+def _is_order(places: Any, x: Any) -> bool:
+    """Whether x[places] is sorted, equal keys in their order: then each place is there once."""
+    keys = x[places]
+    rising = keys[1:] > keys[:-1]
+    later = (keys[1:] == keys[:-1]) & (places[1:] > places[:-1])
+    return bool(np.all(rising | later))
+
+
 def _sorting(x: Any) -> Iterator[tuple[str, Cases, float]]:
     """Keys and argsort pairs: name, calls, shortest time; results are checked first."""
     import cupy
@@ -82,15 +90,15 @@ def _sorting(x: Any) -> Iterator[tuple[str, Cases, float]]:
         "TE": lambda: torch.sort(theirs)[0],
         "CP": lambda: cupy.sort(cupys),
     }
-    np.testing.assert_array_equal(keys["ruda"]().numpy(), np.sort(x))
+    found = keys["ruda"]().numpy()
+    np.testing.assert_array_equal(found, keys["CP"]().get())
     yield f"sort {x.dtype}", keys, x.size * size * (1 + 2 * passes) / BANDWIDTH
     pairs: Cases = {
         "ruda": lambda: ruda.argsort(ours),
         "TE": lambda: torch.argsort(theirs, stable=True),
         "CP": lambda: cupy.argsort(cupys),
     }
-    places = pairs["ruda"]().numpy()
-    np.testing.assert_array_equal(places, np.argsort(x, kind="stable"))
+    assert _is_order(pairs["ruda"]().numpy(), x)
     # Keys and 4-byte places go both ways in each pass but the ends: none in first, int64 out last.
     moved = size * (2 * passes) + 4 * (2 * passes - 2) + 8
     yield f"argsort {x.dtype}", pairs, x.size * moved / BANDWIDTH

@@ -67,8 +67,9 @@ def library(client: Any) -> Library:
         what = "needs cuRAND through nvmath-python"
         raise StrategyError("random", what, client.device, hint=hint) from None
     try:
-        return Library(client, curand)
-    except RuntimeError as error:
         # The bindings are there and look for the library when they are first used.
+        curand.get_version()
+    except RuntimeError as error:
         what = f"needs cuRAND ({error})"
         raise StrategyError("random", what, client.device, hint=hint) from error
+    return Library(client, curand)

@@ -66,11 +66,6 @@ inline void fetch_ahead(void* into, const void* from, bool real) {
 inline void fetches_end() {}
 template <int LEFT> inline void fetches_arrive() {}
 
-// Blocks run one after the other: a cluster is of one.
-inline u32 cluster_rank() { return 0; }
-inline void cluster_barrier() { __syncthreads(); }
-template <class T> inline void put_in_peer(T* own, u32, T v) { *own = v; }
-
 template <int BYTES> inline void copy_async(void* shared, const void* global) {
     memcpy(shared, global, BYTES);
 }

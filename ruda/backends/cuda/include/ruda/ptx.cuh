@@ -112,30 +112,6 @@ template <u32 MASK> __device__ __forceinline__ u32 lanes_unlike(u32 value) {
     return differ;
 }
 
-// Blocks that form a cluster: which one this is, a barrier for all, and a value into the shared
-// memory of another one, at the place where `own` is in this one.
-__device__ __forceinline__ u32 cluster_rank() {
-    u32 rank;
-    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-    return rank;
-}
-__device__ __forceinline__ void cluster_barrier() {
-    asm volatile("barrier.cluster.arrive.release.aligned;\n"
-                 "barrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
-__device__ __forceinline__ u32 in_peer(const void* own, u32 rank) {
-    u32 there;
-    asm("mapa.shared::cluster.u32 %0, %1, %2;"
-        : "=r"(there) : "r"((u32)__cvta_generic_to_shared(own)), "r"(rank));
-    return there;
-}
-__device__ __forceinline__ void put_in_peer(float* own, u32 rank, float v) {
-    asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(in_peer(own, rank)), "f"(v) : "memory");
-}
-__device__ __forceinline__ void put_in_peer(double* own, u32 rank, double v) {
-    asm volatile("st.shared::cluster.f64 [%0], %1;" ::"r"(in_peer(own, rank)), "d"(v) : "memory");
-}
-
 // The dynamic shared memory of a block, as NAME, a pointer to T.
 #define DYNAMIC_SHARED(T, NAME)                                  \
     extern __shared__ __align__(16) unsigned char ruda_shared[]; \
