@@ -10,27 +10,18 @@ from typing import Any
 
 from ruda.core import dtypes
 from ruda.core.dtypes import INEXACT, INTEGER, REAL
-from ruda.core.errors import ArgumentError, ShapeError
+from ruda.core.errors import ArgumentError
 from ruda.core.shapes import Shape, index
 from ruda.ops import rules
 from ruda.ops.movement import moveaxis
 from ruda.ops.pool_last import fits, max_pool_last
+from ruda.ops.pool_rules import first_dtype, placed, pooled
 from ruda.ops.reference import pool as reference
 from ruda.ops.rules import Specs
 from ruda.ops.table import row
 from ruda.ops.windows import Pairs, check_rank, padding_pairs, per_axis
 from ruda.tensor.given import given_tensors
 from ruda.tensor.tensor import RudaTensor
-
-
-def _pooled(
-    name: str, x: Shape, kernel: Shape, stride: Shape, padding: Pairs, dilation: Shape, ceil: bool
-) -> Shape:
-    out = reference.pool_output_shape(x, kernel, stride, padding, dilation, ceil)
-    if any(n < 1 for n in out[len(out) - len(kernel) :]):
-        got = f"input {x}, kernel {kernel}, padding {padding}, dilation {dilation}"
-        raise ShapeError(name, "no window fits the padded input", got, hint="a smaller kernel")
-    return out
 
 
 def with_indices(op: Any, specs: Specs, *_: Any) -> Any:
@@ -40,7 +31,7 @@ def with_indices(op: Any, specs: Specs, *_: Any) -> Any:
 
 
 def _max_shape(op: Any, specs: Specs, *attrs: Any) -> Any:
-    shape = _pooled(op.name, specs[0].shape, *attrs)
+    shape = pooled(op.name, specs[0].shape, *attrs)
     return shape, shape
 
 
@@ -63,17 +54,6 @@ _max_pool = row(
 )
 
 
-def _first(op: Any, specs: Specs, *_: Any) -> Any:
-    return (specs[0].dtype, None), specs[0].dtype
-
-
-def _placed(op: Any, specs: Specs, x_shape: Shape, *_: Any) -> Shape:
-    if specs[0].shape != specs[1].shape:
-        got = f"{specs[0].shape} and {specs[1].shape}"
-        raise ShapeError(op.name, "gradient and indices differ", got)
-    return x_shape
-
-
 # ``window`` says which windows can have chosen an element, so that a backward may gather: kernel,
 # stride, padding and dilation, () for adaptive windows, None where any may.
 max_pool_backward = row(
@@ -81,9 +61,9 @@ max_pool_backward = row(
     "max_pool_backward",
     "dy indices",
     "x_shape ndim window",
-    shape=_placed,
+    shape=placed,
     takes={"indices": INTEGER},
-    dtype=_first,
+    dtype=first_dtype,
     numpy=lambda g, indices, x_shape, ndim, window: reference.max_pool_backward(
         g, indices, x_shape, ndim
     ),
@@ -97,7 +77,7 @@ _pick = row(
     "ndim window",
     shape=lambda op, specs, *_: specs[1].shape,
     takes={"indices": INTEGER},
-    dtype=_first,
+    dtype=first_dtype,
     numpy=lambda x, indices, ndim, window: reference.max_pool_pick(x, indices, ndim),
     vjp=(
         lambda g, indices, x_spec, ndim, window: max_pool_backward(
@@ -113,7 +93,7 @@ def _average_shape(
     op: Any, specs: Specs, kernel: Shape, stride: Shape, padding: Pairs, ceil: bool, *_: Any
 ) -> Shape:
     ones = (1,) * len(kernel)
-    return _pooled(op.name, specs[0].shape, kernel, stride, padding, ones, ceil)
+    return pooled(op.name, specs[0].shape, kernel, stride, padding, ones, ceil)
 
 
 _avg_pool = row(

@@ -11,14 +11,12 @@ from typing import Any
 
 from ruda.core import dtypes
 from ruda.core.dtypes import REAL
-from ruda.core.errors import ShapeError
 from ruda.core.shapes import Shape
 from ruda.ops import rules
+from ruda.ops.pool_rules import first_dtype, placed, pooled
 from ruda.ops.reference import pool_last as reference
-from ruda.ops.reference.pool import pool_output_shape
 from ruda.ops.rules import Specs
 from ruda.ops.table import row
-from ruda.ops.windows import Pairs
 
 
 def fits(kernel: Shape) -> bool:
@@ -26,35 +24,15 @@ def fits(kernel: Shape) -> bool:
     return math.prod(kernel) <= reference.NONE
 
 
-def _windows(
-    name: str, x: Shape, kernel: Shape, stride: Shape, padding: Pairs, dilation: Shape, ceil: bool
-) -> Shape:
-    inner = pool_output_shape(x[:-1], kernel, stride, padding, dilation, ceil)
-    if any(n < 1 for n in inner[1:]):
-        got = f"input {x}, kernel {kernel}, padding {padding}, dilation {dilation}"
-        raise ShapeError(name, "no window fits the padded input", got, hint="a smaller kernel")
-    return (*inner, x[-1])
-
-
 def _shape(op: Any, specs: Specs, *attrs: Any) -> Any:
-    shape = _windows(op.name, specs[0].shape, *attrs)
+    x = specs[0].shape
+    shape = (*pooled(op.name, x[:-1], *attrs), x[-1])
     return shape, shape
 
 
 def _coded(op: Any, specs: Specs, *_: Any) -> Any:
     value, _ = rules.promote(op, specs)
     return value, (value, dtypes.uint8)
-
-
-def _first(op: Any, specs: Specs, *_: Any) -> Any:
-    return (specs[0].dtype, None), specs[0].dtype
-
-
-def _placed(op: Any, specs: Specs, x_shape: Shape, *_: Any) -> Shape:
-    if specs[0].shape != specs[1].shape:
-        got = f"{specs[0].shape} and {specs[1].shape}"
-        raise ShapeError(op.name, "gradient and codes differ", got)
-    return x_shape
 
 
 max_pool_last = row(
@@ -79,10 +57,10 @@ _backward = row(
     "max_pool_last_backward",
     "dy codes",
     "x_shape kernel stride padding dilation",
-    shape=_placed,
+    shape=placed,
     accepts=REAL,
     takes={"codes": (dtypes.uint8,)},
-    dtype=_first,
+    dtype=first_dtype,
     numpy=reference.max_pool_last_backward,
     vjp=(
         lambda g, codes, kernel, stride, padding, dilation: _pick(
@@ -100,7 +78,7 @@ _pick = row(
     shape=lambda op, specs, *_: specs[1].shape,
     accepts=REAL,
     takes={"codes": (dtypes.uint8,)},
-    dtype=_first,
+    dtype=first_dtype,
     numpy=reference.max_pool_last_pick,
     vjp=(
         lambda g, codes, x_spec, kernel, stride, padding, dilation: _backward(

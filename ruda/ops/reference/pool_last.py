@@ -30,11 +30,16 @@ def max_pool_last(
     rest = np.maximum(indices, 0)
     for axis in reversed(range(len(kernel))):
         rest, at = np.divmod(rest, x.shape[1 + axis])
-        origin = np.arange(counts[axis]) * stride[axis] - padding[axis][0]
-        origin = origin.reshape(-1, *(1,) * (len(kernel) - axis - 1))
-        places += (at - origin) // dilation[axis] * volume(kernel[axis + 1 :])
+        place = (at - _starts(counts, axis, stride, padding)) // dilation[axis]
+        places += place * volume(kernel[axis + 1 :])
     codes = np.where(indices < 0, NONE, places).astype(np.uint8)
     return _last(values), _last(codes)
+
+
+def _starts(counts: Sequence[int], axis: int, stride: Sequence[int], padding: Padding) -> Array:
+    """Where the windows begin along ``axis``, against windows [*counts]."""
+    starts = np.arange(counts[axis]) * stride[axis] - padding[axis][0]
+    return starts.reshape(-1, *(1,) * (len(counts) - axis - 1))
 
 
 def _first(x: Array) -> Array:
@@ -58,9 +63,8 @@ def _indices(
     rest, found = codes.astype(np.int64), np.zeros(codes.shape, np.int64)
     for axis in reversed(range(len(kernel))):
         rest, place = np.divmod(rest, kernel[axis])
-        origin = np.arange(codes.shape[2 + axis]) * stride[axis] - padding[axis][0]
-        origin = origin.reshape(-1, *(1,) * (len(kernel) - axis - 1))
-        found += (origin + place * dilation[axis]) * volume(sizes[axis + 1 :])
+        start = _starts(codes.shape[2:], axis, stride, padding)
+        found += (start + place * dilation[axis]) * volume(sizes[axis + 1 :])
     return np.where(codes == NONE, -1, found)
 
 
