@@ -16,6 +16,14 @@ CASES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "more keys": ((1, 2, 5, 16), (1, 2, 130, 16), {"is_causal": True, "scale": 0.3}),
     "more queries": ((1, 1, 9, 8), (1, 1, 4, 8), {"is_causal": True}),
     "window and softcap": ((1, 2, 90, 16), (1, 2, 90, 16), {"window": (7, 3), "softcap": 2.0}),
+    "few and deep": ((2, 1, 20, 100), (2, 1, 30, 100), {"is_causal": True}),
+    "one chunk of many": ((1, 3, 128, 34), (1, 1, 100, 34), {"window": (40, None)}),
+    "long, grouped and causal": ((1, 4, 140, 24), (1, 2, 140, 24), {"is_causal": True}),
+    "long window and softcap": (
+        (1, 1, 130, 16),
+        (1, 1, 150, 16),
+        {"window": (7, 3), "softcap": 2.0},
+    ),
 }
 
 
@@ -49,17 +57,19 @@ def test_options_and_gradients(name: str, device: str) -> None:
     same(device, q, k, **settings)
 
 
-def test_a_mask_that_hides_whole_rows(device: str) -> None:
-    mask = np.random.default_rng(1).random((2, 1, 20, 20)) < 0.5
+@pytest.mark.parametrize("length", [20, 130])
+def test_a_mask_that_hides_whole_rows(length: int, device: str) -> None:
+    mask = np.random.default_rng(1).random((2, 1, length, 20)) < 0.5
     mask[0, 0, 3] = False
-    same(device, (2, 2, 20, 16), (2, 2, 20, 16), mask=mask)
+    same(device, (2, 2, length, 16), (2, 2, 20, 16), mask=mask)
 
 
-def test_dropout_draws_the_numbers_of_the_cpu(device: str) -> None:
-    found = []
+@pytest.mark.parametrize("length", [33, 129])
+def test_dropout_draws_the_numbers_of_the_cpu(length: int, device: str) -> None:
+    found, shape = [], (1, 2, length, 16)
     for where in (device, "cpu"):
         generator = ruda.random.Generator(5)
-        found.append(run(where, (1, 2, 33, 16), (1, 2, 33, 16), dropout_p=0.3, generator=generator))
+        found.append(run(where, shape, shape, dropout_p=0.3, generator=generator))
     for got, want in zip(*found, strict=True):
         assert_close(got.to("cpu"), want.numpy(), length=200, scale=float(want.abs().max()))
 
@@ -71,6 +81,23 @@ def test_views_are_read_where_they_lie(device: str) -> None:
         q, k, v = ruda.unstack(ruda.asarray(x, device=where).permute_dims((2, 0, 3, 1, 4)))
         both.append(F.attention(q, k, v, is_causal=True).numpy())
     np.testing.assert_allclose(*both, rtol=2e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("length", [40, 129])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_halves_compute_in_float(dtype: str, length: int, device: str) -> None:
+    rng, shape = np.random.default_rng(3), (1, 2, length, 24)
+    arrays = [rng.standard_normal(shape).astype("f4") for _ in range(4)]
+    both = []
+    for where in (device, "cpu"):
+        q, k, v, dy = (ruda.asarray(a, dtype=dtype, device=where) for a in arrays)
+        q, k, v = (x.requires_grad_() for x in (q, k, v))
+        out = F.attention(q, k, v, softcap=5.0, strategy="auto" if where == "cpu" else "flash_unit")
+        out.backward(dy)
+        both.append([out.detach(), *(x.grad for x in (q, k, v))])
+    for got, want in zip(*both, strict=True):
+        exact = want.astype("float32").numpy()
+        assert_close(got.to("cpu"), exact, length=2 * length, scale=float(np.abs(exact).max()))
 
 
 def test_the_strategy_says_when_it_cannot(device: str) -> None:

@@ -7,32 +7,10 @@
 // MODE 2, dk and dv: a block for each TILE keys, over all queries of all heads that read them.
 // 256 threads as 16 x 16, each with PER x PER scores, PER = TILE / 16. Dynamic shared memory: the
 // tiles of two (forward) or four operands and one or two of scores. Sums have a fixed order.
-#include "ruda/limits.cuh"
-#include "ruda/math.cuh"
-#include "ruda/philox.cuh"
-
-struct Geometry {
-    i64 sq, sk, d, dv, group, heads, left, right;
-    i64 qs[4], ks[4], vs[4], gs[4], ms[4], bs[4];
-    double scale, softcap, kept_scale;
-    u64 seed, draw, limit;
-};
+#include "ruda/scores.cuh"
 
 static const int PER = TILE / 16, QP = DK + 1, VP = DV + 1, SP = TILE + 1;
 
-__device__ __forceinline__ T half_warp_max(T v) {
-#pragma unroll
-    for (int far = 8; far > 0; far >>= 1) {
-        const T other = __shfl_xor_sync(0xffffffffu, v, far);
-        v = other > v ? other : v;
-    }
-    return v;
-}
-__device__ __forceinline__ T half_warp_sum(T v) {
-#pragma unroll
-    for (int far = 8; far > 0; far >>= 1) v += __shfl_xor_sync(0xffffffffu, v, far);
-    return v;
-}
 // Rows first.. of a matrix [rows, depth] into a tile of TILE rows with a pitch; zeros beyond.
 __device__ __forceinline__ void stage(T* tile, int pitch, int wide, const S* x, i64 first, i64 rows,
                                       i64 depth, i64 row_step, i64 step) {
@@ -42,33 +20,10 @@ __device__ __forceinline__ void stage(T* tile, int pitch, int wide, const S* x, 
         tile[r * pitch + c] = inside ? to<T>(x[(first + r) * row_step + c * step]) : T(0);
     }
 }
-__device__ __forceinline__ bool reaches(i64 i, i64 j, const Geometry& g) {
-    const i64 place = i + g.sk - g.sq;
-    return i < g.sq && j < g.sk && j <= place + g.right && j >= place - g.left;
-}
-// The score of query i and key j from their product, -inf where hidden; slope is that of softcap.
-__device__ __forceinline__ T score(T s, i64 b, i64 h, i64 i, i64 j, const MASK_T* mask,
-                                   const BIAS_T* bias, const Geometry& g, T* slope) {
-    s *= T(g.scale);
-    *slope = T(1);
-    if (!reaches(i, j, g)) return lowest<T>();
-    if (SOFTCAP) {
-        const T t = tanh(s / T(g.softcap));
-        s = t * T(g.softcap);
-        *slope = T(1) - t * t;
-    }
-    if (BIAS) s += to<T>(bias[b * g.bs[0] + h * g.bs[1] + i * g.bs[2] + j * g.bs[3]]);
-    if (MASK && !mask[b * g.ms[0] + h * g.ms[1] + i * g.ms[2] + j * g.ms[3]]) return lowest<T>();
-    return s;
-}
-// What dropout makes of the probability of (i, j): a factor.
-__device__ __forceinline__ T kept(i64 b, i64 h, i64 i, i64 j, const Geometry& g) {
-    if (!DROPOUT) return T(1);
-    const u64 e = ((b * g.heads + h) * g.sq + i) * g.sk + j;
-    u32 w[4];
-    philox(key_of(g.seed, g.draw), e >> 2, 0, w);
-    const u32 word = (e & 2) ? ((e & 1) ? w[3] : w[2]) : ((e & 1) ? w[1] : w[0]);
-    return word < g.limit ? T(0) : T(g.kept_scale);
+// The score from its product, and what dropout makes of it, with what acts in this class.
+__device__ __forceinline__ T rated(T s, i64 b, i64 h, i64 i, i64 j, const bool* mask,
+                                   const BIAS_T* bias, const Scores& g, T* slope) {
+    return score<SOFTCAP, BIAS, MASK>(s, reaches(i, j, g), b, h, i, j, mask, bias, g, slope);
 }
 // c[u][v] += the product of row r + u * step of a and row of b, both with depth WIDE.
 template <int WIDE>
@@ -106,7 +61,7 @@ __device__ __forceinline__ void gather(T (&sums)[PER][WIDE / 16], const T* weigh
     }
 }
 // The tiles of keys that queries first .. first + TILE - 1 may see: [from, to).
-__device__ __forceinline__ void seen(i64 first, const Geometry& g, i64* from, i64* to_) {
+__device__ __forceinline__ void seen(i64 first, const Scores& g, i64* from, i64* to_) {
     const i64 last = (first + TILE < g.sq ? first + TILE : g.sq) - 1, shift = g.sk - g.sq;
     i64 low = first + shift - g.left, high = last + shift + g.right + 1;
     if (low < 0) low = 0;
@@ -118,8 +73,8 @@ __device__ __forceinline__ void seen(i64 first, const Geometry& g, i64* from, i6
 #if MODE == 0
 extern "C" __global__ void __launch_bounds__(256, 1)
 NAME(S* __restrict__ out, T* __restrict__ lse, const S* __restrict__ q, const S* __restrict__ k,
-     const S* __restrict__ v, const MASK_T* __restrict__ mask, const BIAS_T* __restrict__ bias,
-     const Geometry g) {
+     const S* __restrict__ v, const bool* __restrict__ mask, const BIAS_T* __restrict__ bias,
+     const Scores g) {
     DYNAMIC_SHARED(T, memory);
     T *qt = memory, *kt = qt + TILE * QP, *vt = kt + TILE * QP, *pt = vt + TILE * VP;
     const int ty = threadIdx.x / 16, tx = threadIdx.x % 16;
@@ -148,7 +103,7 @@ NAME(S* __restrict__ out, T* __restrict__ lse, const S* __restrict__ q, const S*
             T slope, high = lowest<T>();
 #pragma unroll
             for (int w = 0; w < PER; ++w) {
-                s[u][w] = score(s[u][w], b, h, i, start + tx + 16 * w, mask, bias, g, &slope);
+                s[u][w] = rated(s[u][w], b, h, i, start + tx + 16 * w, mask, bias, g, &slope);
                 high = ruda_max(high, s[u][w]);
             }
             high = half_warp_max(high);
@@ -160,7 +115,8 @@ NAME(S* __restrict__ out, T* __restrict__ lse, const S* __restrict__ q, const S*
             for (int w = 0; w < PER; ++w) {
                 const T p = exp(s[u][w] - level);
                 part += p;
-                pt[(ty + 16 * u) * SP + tx + 16 * w] = p * kept(b, h, i, start + tx + 16 * w, g);
+                const T share = kept<DROPOUT, T>(b, h, i, start + tx + 16 * w, g);
+                pt[(ty + 16 * u) * SP + tx + 16 * w] = p * share;
             }
             total[u] = total[u] * shrink + half_warp_sum(part);
 #pragma unroll
@@ -182,8 +138,8 @@ NAME(S* __restrict__ out, T* __restrict__ lse, const S* __restrict__ q, const S*
 extern "C" __global__ void __launch_bounds__(256, 1)
 NAME(S* __restrict__ dq, T* __restrict__ delta, const S* __restrict__ dy, const T* __restrict__ dlse,
      const S* __restrict__ q, const S* __restrict__ k, const S* __restrict__ v,
-     const S* __restrict__ out, const T* __restrict__ lse, const MASK_T* __restrict__ mask,
-     const BIAS_T* __restrict__ bias, const Geometry g) {
+     const S* __restrict__ out, const T* __restrict__ lse, const bool* __restrict__ mask,
+     const BIAS_T* __restrict__ bias, const Scores g) {
     DYNAMIC_SHARED(T, memory);
     T *qt = memory, *kt = qt + TILE * QP, *vt = kt + TILE * QP, *gt = vt + TILE * VP;
     T* dt = gt + TILE * VP;
@@ -226,8 +182,8 @@ NAME(S* __restrict__ dq, T* __restrict__ delta, const S* __restrict__ dy, const 
             for (int w = 0; w < PER; ++w) {
                 const i64 i = first + ty + 16 * u, j = start + tx + 16 * w;
                 T slope;
-                const T p = exp(score(s[u][w], b, h, i, j, mask, bias, g, &slope) - level[u]);
-                const T ds = p * (dp[u][w] * kept(b, h, i, j, g) - less[u]);
+                const T p = exp(rated(s[u][w], b, h, i, j, mask, bias, g, &slope) - level[u]);
+                const T ds = p * (dp[u][w] * kept<DROPOUT, T>(b, h, i, j, g) - less[u]);
                 dt[(ty + 16 * u) * SP + tx + 16 * w] = ds * slope * T(g.scale);
             }
         __syncthreads();
@@ -243,8 +199,8 @@ NAME(S* __restrict__ dq, T* __restrict__ delta, const S* __restrict__ dy, const 
 extern "C" __global__ void __launch_bounds__(256, 1)
 NAME(S* __restrict__ dk, S* __restrict__ dv, const S* __restrict__ dy, const T* __restrict__ delta,
      const S* __restrict__ q, const S* __restrict__ k, const S* __restrict__ v,
-     const T* __restrict__ lse, const MASK_T* __restrict__ mask, const BIAS_T* __restrict__ bias,
-     const Geometry g) {
+     const T* __restrict__ lse, const bool* __restrict__ mask, const BIAS_T* __restrict__ bias,
+     const Scores g) {
     DYNAMIC_SHARED(T, memory);
     T *qt = memory, *kt = qt + TILE * QP, *vt = kt + TILE * QP, *gt = vt + TILE * VP;
     T *pt = gt + TILE * VP, *dt = pt + TILE * SP;
@@ -281,8 +237,8 @@ NAME(S* __restrict__ dk, S* __restrict__ dv, const S* __restrict__ dy, const T* 
                 for (int w = 0; w < PER; ++w) {
                     const i64 j = start + tx + 16 * w;
                     T slope;
-                    const T p = exp(score(s[u][w], b, h, i, j, mask, bias, g, &slope) - level);
-                    const T share = kept(b, h, i, j, g);
+                    const T p = exp(rated(s[u][w], b, h, i, j, mask, bias, g, &slope) - level);
+                    const T share = kept<DROPOUT, T>(b, h, i, j, g);
                     const int at = (ty + 16 * u) * SP + tx + 16 * w;
                     pt[at] = p * share;
                     dt[at] = p * (dp[u][w] * share - less) * slope * T(g.scale);
