@@ -105,3 +105,53 @@ def test_the_strategy_says_when_it_cannot(device: str) -> None:
     with pytest.raises(ruda.core.errors.StrategyError, match="more memory than a block has"):
         F.attention(x, x, x, strategy="flash_unit")
     assert "flash_unit" in str(ruda.explain("attention", x, x, x))
+
+
+def packed(x: Any, weight: Any, heads: int) -> Any:
+    """Attention of q, k and v that are columns of [B, S, 3, H, D]."""
+    batch, time, width = x.shape[0], x.shape[1], x.shape[2] // 3
+    split = (x * weight).reshape((batch, time, 3, heads, width // heads))
+    q, k, v = ruda.unstack(split.permute_dims((2, 0, 3, 1, 4)))
+    out = F.attention(q, k, v, is_causal=True)
+    return out.permute_dims((0, 2, 1, 3)).reshape((batch, time, width))
+
+
+def apart(x: Any, weight: Any, heads: int) -> Any:
+    """The same from parts of the columns."""
+    batch, time, width = x.shape[0], x.shape[1], x.shape[2] // 3
+    parts = ruda.split(x * weight, width, axis=-1)
+    shape = batch, time, heads, width // heads
+    q, k, v = (p.reshape(shape).permute_dims((0, 2, 1, 3)) for p in parts)
+    out = F.attention(q, k, v, dropout_p=0.25)
+    return out.permute_dims((0, 2, 1, 3)).reshape((batch, time, width))
+
+
+def one_head(x: Any, weight: Any, heads: int) -> Any:
+    """Attention whose result stays as it is, and leaves the step."""
+    q = (x * weight).reshape((x.shape[0], 1, *x.shape[1:]))
+    return F.attention(q, q, q, window=(2, 1))
+
+
+@pytest.mark.parametrize("layer", [packed, apart, one_head])
+def test_compiled_layers_have_the_bits_of_eager_ones(layer: Any, device: str) -> None:
+    rng = np.random.default_rng(4)
+    x, weight = (
+        ruda.asarray(rng.standard_normal(s).astype("f4"), device=device).requires_grad_()
+        for s in ((2, 9, 96), (96,))
+    )
+
+    def step(x: Any) -> Any:
+        out = layer(x, weight, 2)
+        (out * out).sum().backward()
+        grads = x.grad, weight.grad
+        x.grad = weight.grad = None
+        return out, *grads
+
+    found = []
+    for run in (step, ruda.compile(step)):
+        ruda.random.seed(3)
+        for _ in range(3):
+            outs = run(x)
+        found.append([o.detach().numpy() for o in outs])
+    for got, want in zip(*found, strict=True):
+        np.testing.assert_array_equal(got, want)

@@ -12,6 +12,7 @@ from ruda.fusion.passes.ends import fuse_ends
 from ruda.fusion.passes.folds import fuse_folds
 from ruda.fusion.passes.gradients import see_casts
 from ruda.fusion.passes.groups import fuse_elementwise
+from ruda.fusion.passes.placing import place_results
 from ruda.fusion.passes.rows import fuse_rows
 from ruda.fusion.passes.siblings import fuse_siblings
 from ruda.fusion.passes.views import see_through
@@ -27,6 +28,7 @@ def improve(graph: Graph, wanted: Iterable[Value], client: Any) -> None:
     merge_duplicates(graph, kept)
     see_casts(graph, client)
     graph.prune(kept)
+    place_results(graph, kept, client)
     fuse_ends(graph, kept, client)
     fuse_rows(graph, kept, client)
     fuse_folds(graph, kept, client)

@@ -4,15 +4,14 @@ the strategy ``vendor``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ruda.backends.cuda.dnn.graph import Graph, Unsupported, missing
-from ruda.backends.cuda.memory import allocate
 from ruda.backends.cuda.prim import attention as own
 from ruda.core.dtypes import float32
 from ruda.core.errors import StrategyError
-from ruda.core.spec import Spec, is_absent, spec_of
+from ruda.core.spec import Spec, is_absent
 from ruda.tensor.determinism import is_deterministic
 
 _DEEPEST = 256
@@ -76,20 +75,27 @@ def _masking(library: Any, q: Spec, k: Spec, attrs: tuple[Any, ...]) -> dict[str
     return settings
 
 
-def _wanted(client: Any, plan: Any, specs: tuple[Spec, ...]) -> bool:
+def is_wanted(client: Any, plan: Any) -> bool:
     """Whether cuDNN shall run: it was asked for and can, or ``auto`` finds that it can."""
-    strategy = plan.attrs[-1]
-    if strategy not in ("auto", "vendor"):
+    specs = plan.specs
+    if plan.op.name == "attention_backward":
+        dy, dlse, q, k, v, out, _, *rest = specs
+        if is_absent(dy) or not is_absent(dlse) or not (_dense_rows(dy) and _dense_rows(out)):
+            return False
+        specs = (q, k, v, *rest)
+    if plan.attrs[-1] not in ("auto", "vendor"):
         return False
     return lack(client, "vendor", specs, plan.attrs) is None
 
 
-def forward(client: Any, plan: Any) -> Callable[..., Any] | None:
-    """The function from q, k, v to the result and the log-sum-exp of the scores."""
-    q, k, v = plan.specs[:3]
-    out, lse = plan.out
-    if not _wanted(client, plan, plan.specs):
-        return _by_own(client, plan, own.forward)
+def forward_into(client: Any, plan: Any) -> Callable[..., None] | None:
+    """What writes out and the log-sum-exp of the scores to addresses, from handles.
+
+    ``plan.out`` may have any strides whose last is 1.
+    """
+    if not is_wanted(client, plan):
+        return None
+    (q, k, v), (out, lse) = plan.specs[:3], plan.out
     g = Graph(client, q.dtype)
     operands = [g.operand(s.shape, s.strides, s.dtype) for s in (q, k, v)]
     masking = _masking(g.cudnn, q, k, plan.attrs)
@@ -98,23 +104,15 @@ def forward(client: Any, plan: Any) -> Callable[..., Any] | None:
     g.result(stats, (*lse.shape, 1), (*lse.strides, 1), float32)
     run = _built(g, plan)
     if run is None:
-        return _by_own(client, plan, own.forward)
-
-    def launch(hq: Any, hk: Any, hv: Any, *_: Any) -> Any:
-        h, level = allocate(client.pool, out), allocate(client.pool, lse)
-        run(hq.address, hk.address, hv.address, h.address, level.address)
-        return h, level
-
-    return launch
+        return None
+    return lambda results, handles: run(*[h.address for h in handles[:3]], *results)
 
 
-def backward(client: Any, plan: Any) -> Callable[..., Any] | None:
-    """The function from the gradient and the forward's operands to dq, dk, dv."""
-    dy, dlse, q, k, v, out, lse, mask, bias, *random = plan.specs
-    known = (q, k, v, mask, bias, *random)
-    usable = is_absent(dlse) and not is_absent(dy) and _dense_rows(dy) and _dense_rows(out)
-    if not usable or not _wanted(client, plan, known):
-        return _by_own(client, plan, own.backward)
+def backward_into(client: Any, plan: Any) -> Callable[..., None] | None:
+    """What writes dq, dk and dv to addresses, from the handles of all operands."""
+    if not is_wanted(client, plan):
+        return None
+    dy, _, q, k, v, out, lse = plan.specs[:7]
     g = Graph(client, q.dtype)
     operands = [g.operand(s.shape, s.strides, s.dtype) for s in (q, k, v, out, dy)]
     stats = g.operand((*lse.shape, 1), (*lse.strides, 1), float32)
@@ -125,16 +123,29 @@ def backward(client: Any, plan: Any) -> Callable[..., Any] | None:
         g.result(grad, spec.shape, spec.strides, spec.dtype)
     run = _built(g, plan)
     if run is None:
+        return None
+
+    def write(results: Sequence[int], handles: tuple[Any, ...]) -> None:
+        read = (*handles[2:6], handles[0], handles[6])
+        run(*[h.address for h in read], *results[:3])
+
+    return write
+
+
+def forward(client: Any, plan: Any) -> Callable[..., Any] | None:
+    """The function from q, k, v to the result and the log-sum-exp of the scores."""
+    write = forward_into(client, plan)
+    if write is None:
+        return _by_own(client, plan, own.forward)
+    return own.made(client, plan.out, write)
+
+
+def backward(client: Any, plan: Any) -> Callable[..., Any] | None:
+    """The function from the gradient and the forward's operands to dq, dk, dv."""
+    write = backward_into(client, plan)
+    if write is None:
         return _by_own(client, plan, own.backward)
-    none = spec_of(client, plan.out[3].shape, plan.out[3].dtype)
-
-    def launch(hdy: Any, _: Any, hq: Any, hk: Any, hv: Any, ho: Any, level: Any, *__: Any) -> Any:
-        made = [allocate(client.pool, s) for s in plan.out[:3]]
-        given = (hq, hk, hv, ho, hdy, level, *made)
-        run(*(h.address for h in given))
-        return (*made, allocate(client.pool, none))
-
-    return launch
+    return own.made(client, plan.out, write)
 
 
 def _by_own(client: Any, plan: Any, bind: Callable[..., Any]) -> Callable[..., Any] | None:

@@ -60,40 +60,56 @@ def _strides(specs: Sequence[Spec]) -> bytes:
     return struct.pack("<12q", *steps, *(0,) * (12 - len(steps)))
 
 
+def fits(client: Any, plan: Any) -> bool:
+    """Whether ``forward`` or ``backward``, as the row says, has a kernel for ``plan``."""
+    known = _forward_kind if plan.op.name == "attention" else _backward_kind
+    return known(client, plan) is not None
+
+
+def _forward_kind(client: Any, plan: Any) -> _Kind | None:
+    specs, out = plan.specs, plan.out[0]
+    empty = out.size == 0 or specs[1].shape[2] == 0
+    return None if empty else _kind(client, specs, "forward")
+
+
+def _backward_kind(client: Any, plan: Any) -> _Kind | None:
+    dy, dlse, q, k, v, _, lse, _, bias, *_ = plan.specs
+    levels = [s for s in (lse, dlse) if not is_absent(s)]
+    dense = all(s.contiguous and s.dtype is float32 for s in levels)
+    if not dense or is_absent(dy) or not is_absent(bias) or min(q.size, k.size, v.size) == 0:
+        return None
+    return _kind(client, (q, k, v), "backward")
+
+
 def forward(client: Any, plan: Any) -> Callable[..., None] | None:
     """What writes out and lse to addresses, from handles; None where a head has no room.
 
     ``plan.out`` may have any strides for out; lse is row-major.
     """
-    specs, (out, _) = plan.specs, plan.out
-    kind = _kind(client, specs, "forward")
-    if kind is None or out.size == 0 or specs[1].shape[2] == 0:
+    specs, kind = plan.specs, _forward_kind(client, plan)
+    if kind is None:
         return None
     q, marks = specs[0], Marks.of(specs, plan.attrs, False)
     source, name = _kernel("forward", kind, q, marks)
     grid = q.shape[0] * q.shape[1], -(-q.shape[2] // kind.rows)
-    fixed = geometry(specs, q, plan.attrs)
-    return _runner(client, (source, name, grid, 256), 2, fixed, _strides([out]), kind, marks)
+    fixed, steps = geometry(specs, q, plan.attrs), _strides(plan.out[:1])
+    return _runner(client, (source, name, grid, 256), 2, fixed, steps, kind, marks)
 
 
 def backward(client: Any, plan: Any) -> Callable[..., None] | None:
-    """What writes dq, dk and dv to addresses, from the handles of all operands but out.
+    """What writes dq, dk and dv to addresses, from the handles of all operands.
 
     ``plan.out`` may have any strides; a gradient of the bias is not made: None.
     """
-    dy, dlse, q, k, v, _, lse, mask, bias, *random = plan.specs
+    dy, dlse, q, k, v, _, _, mask, bias, *random = plan.specs
+    kind = _backward_kind(client, plan)
+    if kind is None:
+        return None
     known = (q, k, v, mask, bias, *random)
-    kind = _kind(client, known, "backward")
-    if kind is None or is_absent(dy) or not is_absent(bias) or min(q.size, k.size, v.size) == 0:
-        return None
-    levels = [s for s in (lse, dlse) if not is_absent(s)]
-    if not all(s.contiguous and s.dtype is float32 for s in levels):
-        return None
     marks = Marks.of(known, plan.attrs, not is_absent(dlse))
     source, name = _kernel("backward", kind, q, marks)
     grid = k.shape[0] * k.shape[1]
-    fixed = geometry(known, dy, plan.attrs)
-    steps = _strides(plan.out[:3])
+    fixed, steps = geometry(known, dy, plan.attrs), _strides(plan.out[:3])
     return _runner(client, (source, name, grid, 256), 3, fixed, steps, kind, marks)
 
 
