@@ -17,6 +17,7 @@ from ruda.backends.cuda.prim import (
     attention,
     down_region,
     fold_region,
+    placed,
     region,
     row_region,
     sibling_region,
@@ -176,6 +177,8 @@ class Steps(Planning):
             run = gemm.bind_linear_relu(self, whole.steps[0].plan)
             assert run is not None
             return lambda *handles: (run(*handles),)
+        if placed.is_placed(whole):
+            return placed.bind(self, whole)  # type: ignore[return-value]
         if sibling_region.are_siblings(whole):
             return sibling_region.bind(self, whole)
         if row_region.has_rows(whole):
@@ -183,6 +186,10 @@ class Steps(Planning):
         if not fold_region.has_folds(whole):
             return region.bind(self, whole)
         return (down_region if down_region.folds_down(whole) else fold_region).bind(self, whole)
+
+    def places_results(self, plan: Any) -> bool:
+        """Whether the kernel of ``plan`` can write its results where others want them."""
+        return placed.takes(self, plan)
 
     def joins_siblings(self, plan: Any) -> bool:
         """Whether ``plan`` can share a launch with others of its row and dtypes."""
