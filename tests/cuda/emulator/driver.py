@@ -306,15 +306,19 @@ def built(source: str, name: str, sized: bool = False) -> Any:
     ``sized`` adds a function that tells the sizes of the kernel's parameters.
     """
     inside = f"in_{name}::" if f"namespace in_{name} " in source else ""
+    included = compiler.headers_of(source)
+    clusters = "ruda/clusters.cuh" in included
+    grid, size = ("grid_of_clusters", "CLUSTER, ") if clusters else ("grid", "")
     text = (
         f'#include "host.h"\n{source}\n'
         f"static void ruda_body(void** p) {{ emulated::invoke({inside}{name}, p); }}\n"
         'extern "C" void ruda_grid(void** p, unsigned a, unsigned b, unsigned c, unsigned x,'
-        " unsigned y, unsigned z) { emulated::grid(ruda_body, p, a, b, c, x, y, z); }\n"
+        f" unsigned y, unsigned z) {{ emulated::{grid}(ruda_body, p, {size}a, b, c, x, y, z); }}\n"
     )
     text += _SIZES.format(inside + name) if sized else ""
-    headers = [compiler.header(h) for h in sorted(compiler.headers_of(source))]
-    own = [(HERE / n).read_text() for n in ("host.h", "ruda/ptx.cuh")]
+    headers = [compiler.header(h) for h in sorted(included)]
+    twins = ("ruda/clusters.cuh",) if clusters else ()
+    own = [(HERE / n).read_text() for n in ("host.h", "ruda/ptx.cuh", *twins)]
     key = hashlib.sha256("\0".join([text, *headers, *own]).encode()).hexdigest()[:24]
     folder = Path(tempfile.gettempdir()) / f"ruda-emulated-{os.getuid()}"
     folder.mkdir(exist_ok=True)
