@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ruda.fusion.branches import branch
+from ruda.fusion.donations import donations
 from ruda.fusion.graph import Graph, Instruction, Value
 from ruda.fusion.overwriting import overwriting
 from ruda.fusion.replay import Replay
@@ -102,11 +103,11 @@ class Captured:
         self.over = overwriting(client, graph, wanted, writes)
         inner = Graph()
         inside = [i for i in graph.instructions if i.plan is not None and i not in found]
-        aside = branch(inside)
-        inner.instructions = [self._fixed(i, i in aside) for i in inside]
         self.rest = [(t, v) for t, v in writes if v not in self.updates.overwritten]
         self.kept = [v for v in wanted if v not in self.updates.overwritten]
         needed = [*self.kept, *(v for _, v in self.rest), *self.updates.inputs]
+        aside, self.given = branch(inside), donations(client, inside, needed)
+        inner.instructions = [self._fixed(i, i in aside) for i in inside]
         # Kept as well: its operators own memory that their captured kernels work in.
         self.replay = Replay(inner, [self.fixed.get(v, v) for v in needed])
         for value in [v for _, v in self.rest] + [v for v in self.fixed if v.spec is not None]:
@@ -153,6 +154,8 @@ class Captured:
             run = self.client.over(instruction.plan, run, self.over[instruction])
         else:
             run = self.client.watched(instruction.plan, run)
+            if instruction in self.given and not aside:
+                run = self.client.donating(run, self.given[instruction])
         if aside:
             run = self.client.beside(self.client.lagging(run))
         run = self.notes.telling(instruction, run)

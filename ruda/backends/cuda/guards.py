@@ -10,6 +10,7 @@ import contextlib
 import threading
 from typing import Any
 
+from ruda.backends.cuda.donation import take
 from ruda.backends.cuda.memory import Arena, Pool, size_class
 from ruda.backends.cuda.order import Order
 from ruda.backends.cuda.places import running_modules, user_line
@@ -19,11 +20,13 @@ from ruda.backends.cuda.redzone import ZONE, RedZones
 class _Local(threading.local):
     """The arena that a thread takes its memory from; None for the common one.
 
-    ``log`` takes down what it takes and gives back, where somebody wants to know.
+    ``log`` takes down what it takes and gives back, where somebody wants to know. ``given`` are
+    blocks that the next results may have, by bytes.
     """
 
     arena: Arena | None = None
     log: Any = None
+    given: Any = None
 
 
 class Guards:
@@ -50,6 +53,12 @@ class Guards:
     def take(self, nbytes: int) -> tuple[int, int]:
         """As ``Pool.take``."""
         pool, arena = self.pool, self.local.arena or self.pool.arena
+        if self.local.given and self.zones is None:
+            found = take(self.local.given, nbytes)
+            if found is not None:
+                if self.ordered or self.capturing:
+                    self.order.took(found[0])
+                return found
         # What a graph fills would be looked at before the graph has run.
         zones = self.zones if arena is pool.arena else None
         margin = 0 if zones is None else ZONE

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from ruda.backends.cuda import graphs
 from ruda.backends.cuda.blas import gemm
+from ruda.backends.cuda.donation import donating
 from ruda.backends.cuda.launch import Launcher
 from ruda.backends.cuda.layout import Layout
 from ruda.backends.cuda.memory import ViewHandle, allocate
@@ -19,6 +20,7 @@ from ruda.backends.cuda.prim import (
     fold_region,
     placed,
     region,
+    replacing,
     row_region,
     sibling_region,
 )
@@ -214,6 +216,14 @@ class Steps(Planning):
     def joins_folds(self, step: Any) -> bool:
         """Whether a kernel with reductions can do ``step``."""
         return fold_region.takes(step)
+
+    def replaces(self, plan: Any) -> tuple[int, ...]:
+        """The operands of ``plan`` where its kernel may write a result of as many bytes."""
+        return replacing.places(plan)
+
+    def donating(self, run: Callable[..., Any], given: Sequence[int]) -> Callable[..., Any]:
+        """``run``, whose results may have the memory of the operands at ``given``."""
+        return donating(self, run, given)
 
     def page(self, count: int) -> Page:
         """Room for ``count`` Python scalars."""
