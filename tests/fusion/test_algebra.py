@@ -78,6 +78,20 @@ def test_integers_plus_zero() -> None:
     assert operators(step) == ["add"]
 
 
+def test_the_gradient_of_a_slice_that_is_everything_is_passed_on() -> None:
+    table = ruda.ones((3, 2)).requires_grad_()
+
+    def step(x: Any) -> Any:
+        (table[: x.shape[0]] * x).sum().backward()
+        found, table.grad = table.grad, None
+        return found * 2
+
+    run = ruda.compile(step)
+    for i in range(3):
+        assert run(ruda.full((3, 2), float(i))).tolist() == [[2 * i, 2 * i]] * 3
+    assert "unslice" not in operators(run)
+
+
 def test_constants_are_made_once() -> None:
     step = ruda.compile(lambda x: x * (ruda.ones(4) + ruda.arange(4)).astype("float32"))
     for i in range(3):

@@ -98,7 +98,7 @@ def _shown(instruction: Instruction, makers: dict[Value, Instruction]) -> Value 
     name = plan.op.name
     if name == "unslice":
         # All of its axes are whole.
-        whole = source.spec is plan.out and all(a == () for a in (*plan.attrs[:1], *plan.attrs[2:]))
+        whole = source.spec is plan.out and not any(plan.attrs[1:])
         return source if whole else None
     if name != "copy" and name not in _VIEWS:
         return None
