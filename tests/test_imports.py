@@ -56,6 +56,7 @@ BASE = {
 }
 EXTRAS = {
     "numba": CPU,
+    "llvmlite": CPU,
     "threadpoolctl": CPU,
     "scipy": CPU,
     "cupy": CUDA,
@@ -83,7 +84,7 @@ INSIDE_FUNCTIONS = {
     ("ruda/tensor/host.py", "html"): "as for modules",
     ("ruda/tensor/host.py", "text"): "as for modules",
     ("ruda/ops/listing.py", "load"): "listing the table means importing every family",
-    ("ruda/backends/numpy/kernels/__init__.py", "_loaded"): "numba loads with the first large plan",
+    ("ruda/backends/numpy/kernels/__init__.py", "loaded"): "numba loads with the first large plan",
     ("ruda/tensor/tensor.py", "_engine"): "the tape's engine stands above the tensor",
     ("ruda/tensor/tensor.py", "RudaTensor.__array_namespace__"): "its answer is ruda itself",
 }

@@ -19,6 +19,7 @@ from ruda.fusion.passes import improve
 from ruda.fusion.reach import Reach
 from ruda.fusion.replay import Replay
 from ruda.fusion.results import Results
+from ruda.fusion.segments import join
 from ruda.fusion.state import Gradient, Held, LeafOf, commit, uninterrupted
 from ruda.fusion.trace import Tracer
 from ruda.fusion.tree import Given, rebuilt
@@ -83,9 +84,11 @@ class Program:
         updates = Updates(self.client, found, held)
         inner = Graph()
         inner.inputs = self.graph.inputs
-        inner.instructions = [i for i in self.graph.instructions if i not in found]
         kept = [v for v in self.wanted if v not in updates.overwritten]
-        return Replay(inner, [*kept, *updates.inputs]), updates
+        kept += updates.inputs
+        rest = [i for i in self.graph.instructions if i not in found]
+        inner.instructions = join(self.client, rest, kept)
+        return Replay(inner, kept), updates
 
     def lines(self) -> list[str]:
         """Operators, state and guards, for people."""

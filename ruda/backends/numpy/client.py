@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from operator import attrgetter
 from typing import Any
 
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
-from ruda.backends.numpy import kernels, regions
+from ruda.backends.numpy import kernels, regions, segments
 from ruda.backends.numpy.fast import FAST
 from ruda.backends.numpy.large import bind_ufunc, is_large, ufunc_of
 from ruda.backends.numpy.memory import Handle, ViewHandle, address, handle_of, strided, view_of
@@ -92,6 +92,20 @@ class NumpyClient:
     def bind_region(self, region: Any) -> Callable[..., tuple[Any, ...]]:
         """The function from input handles to the handles of what a region keeps."""
         return regions.bind_region(region)
+
+    def joins(self, plan: Any) -> bool:
+        """Whether ``plan`` may be one of a segment, by its row and dtypes."""
+        return segments.joins(plan)
+
+    def worthwhile(self, plans: Sequence[Any]) -> bool:
+        """Whether ``plans`` in turn are work enough for a segment."""
+        return segments.worthwhile(plans)
+
+    def bind_segment(
+        self, region: Any, values: Mapping[int, Any], steady: Set[int]
+    ) -> Callable[..., tuple[Any, ...]]:
+        """As ``bind_region``; ``values`` are scalars by place, ``steady`` what comes every time."""
+        return segments.bind(region, values, steady)
 
     def read(self, spec: Spec, handle: Any) -> Any:
         """The ndarray itself: work on the CPU is done when the call returns."""

@@ -57,7 +57,7 @@ class Pool:
     """Threads that are started by the first job which has work for them."""
 
     def __init__(self) -> None:
-        self.jobs: SimpleQueue[_Job] = SimpleQueue()
+        self.jobs: SimpleQueue[Any] = SimpleQueue()
         self.helpers = 0
         self.lock = threading.Lock()
 
@@ -77,13 +77,17 @@ class Pool:
                 function(number)
             return
         job = _Job(function, count)
-        self._start(helpers)
-        for _ in range(helpers):
-            self.jobs.put(job)
+        self.invite(job, helpers)
         job.work()
         job.done.wait()
         if job.error is not None:
             raise job.error
+
+    def invite(self, job: Any, helpers: int) -> None:
+        """Have ``helpers`` threads call ``job.work()`` when they come to it, beside the caller."""
+        self._start(helpers)
+        for _ in range(helpers):
+            self.jobs.put(job)
 
     def _start(self, wanted: int) -> None:
         if self.helpers >= wanted:
@@ -147,16 +151,20 @@ class _Blas:
                 self.functions[1](self.before)
 
 
-def _blas_threads() -> tuple[Any, Any] | None:
-    """The functions that read and set the number of threads of the BLAS that NumPy calls."""
+def numpys_blas() -> list[Any]:
+    """The OpenBLAS that serves np.matmul, if threadpoolctl is there and finds it."""
     try:
         from threadpoolctl import ThreadpoolController
     except ImportError:
-        return None
+        return []
     loaded = ThreadpoolController().lib_controllers
-    # SciPy brings a second copy; only NumPy's serves np.matmul.
-    own = [x.dynlib for x in loaded if x.internal_api == "openblas" and "numpy" in x.filepath]
-    for library, prefix, suffix in product(own, ("", "scipy_"), ("", "64_", "_64")):
+    # SciPy brings a second copy.
+    return [x.dynlib for x in loaded if x.internal_api == "openblas" and "numpy" in x.filepath]
+
+
+def _blas_threads() -> tuple[Any, Any] | None:
+    """The functions that read and set the number of threads of the BLAS that NumPy calls."""
+    for library, prefix, suffix in product(numpys_blas(), ("", "scipy_"), ("", "64_", "_64")):
         names = [f"{prefix}openblas_{verb}_num_threads{suffix}" for verb in ("get", "set")]
         found = [getattr(library, name, None) for name in names]
         if None not in found:

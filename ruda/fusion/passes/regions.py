@@ -10,15 +10,21 @@ from ruda.fusion.region import Region, Step
 
 
 def region_of(
-    members: Sequence[Instruction], kept: Callable[[Value], bool], client: Any
+    members: Sequence[Instruction],
+    kept: Callable[[Value], bool],
+    client: Any,
+    bind: Callable[[Region, Sequence[Value]], Callable[..., Any]] | None = None,
 ) -> Instruction:
-    """The instruction that does what ``members`` do in their order; ``kept`` results leave it."""
+    """The instruction that does what ``members`` do in their order; ``kept`` results leave it.
+
+    ``bind`` makes its ``run`` where the client's own way of doing regions is not meant.
+    """
     inputs, numbers = _numbered(members)
     steps = [Step(m.plan, tuple(numbers[_place(m, v, numbers)] for v in m.inputs)) for m in members]
     made = [value for member in members for value in member.outputs]
     places = tuple(k for k, value in enumerate(made) if kept(value))
     region = Region(steps, _specs(members, inputs), places)
-    region.run = client.bind_region(region)
+    region.run = client.bind_region(region) if bind is None else bind(region, inputs)
     instruction = Instruction(region.op.name, region.run, inputs, [made[k] for k in places])
     instruction.plan = region
     instruction.line = members[-1].line

@@ -63,7 +63,7 @@ def _installed() -> bool:
 def bind(plan: Any) -> Callable[..., Any] | None:
     """The kernel's ``run`` for a plan, or None where NumPy is to run it."""
     family = _family(plan)
-    return None if family is None else _loaded(family.module, "bind")(plan)
+    return None if family is None else loaded(family.module, "bind")(plan)
 
 
 def loop(plan: Any) -> Callable[..., Any] | None:
@@ -71,7 +71,12 @@ def loop(plan: Any) -> Callable[..., Any] | None:
     family = _family(plan)
     if family is None or family.module != "pointwise":
         return None
-    return _loaded(family.module, "loop")(plan)
+    return loaded(family.module, "loop")(plan)
+
+
+def takes(plan: Any) -> bool:
+    """Whether a family has the row of a plan of this size and these dtypes."""
+    return _family(plan) is not None
 
 
 def _family(plan: Any) -> _Family | None:
@@ -82,7 +87,7 @@ def _family(plan: Any) -> _Family | None:
     return family if _typed(plan, family.dtypes) and enabled() else None
 
 
-def _loaded(module: str, name: str) -> Callable[..., Any]:
+def loaded(module: str, name: str) -> Callable[..., Any]:
     """A function of a file of kernels, which is imported now."""
     return getattr(import_module(f"{__name__}.{module}"), name)  # type: ignore[no-any-return]
 
@@ -96,7 +101,7 @@ def bind_many(plans: Sequence[Any]) -> Callable[..., None] | None:
         return None
     if not all(_typed(plan, family.dtypes) for plan in plans):
         return None
-    return _loaded(family.module, "bind_many")(plans)
+    return loaded(family.module, "bind_many")(plans)
 
 
 def _elements(plan: Any) -> int:

@@ -23,7 +23,7 @@ from ruda.core.spec import is_absent
 _F = np.float32
 _ZERO, _LEAST = _F(0), _F(-np.inf)
 # Scores of one task; the backward has two arrays of them.
-_SCORES = 1 << 17
+SCORES = 1 << 17
 
 
 @kernel("void(f4[:, :, ::1], i4[:, :, ::1], f4, i8, i8, f4[:, ::1])")
@@ -101,7 +101,7 @@ class _Task(NamedTuple):
     blocks: list[slice]
 
 
-class _Shape(NamedTuple):
+class Shape(NamedTuple):
     """[B, Hkv, G, Sq, Sk] of the scores, the scale, and what a query sees around its own place."""
 
     batch: int
@@ -114,7 +114,7 @@ class _Shape(NamedTuple):
     right: int
 
     @classmethod
-    def of(cls, q: Any, k: Any, attrs: Any) -> _Shape:
+    def of(cls, q: Any, k: Any, attrs: Any) -> Shape:
         is_causal, scale, _, window, _ = attrs
         left, right = window or (None, None)
         if is_causal:
@@ -128,10 +128,10 @@ class _Shape(NamedTuple):
 
     def tasks(self) -> Iterator[_Task]:
         one = self.group * self.queries * self.keys
-        step = max(_SCORES // max(self.group * self.keys, 1), 1)
+        step = max(SCORES // max(self.group * self.keys, 1), 1)
         blocks = [slice(i, min(i + step, self.queries)) for i in range(0, self.queries, step)]
-        batches = max(_SCORES // (one * self.heads), 1)
-        heads = self.heads if batches > 1 else max(min(_SCORES // one, self.heads), 1)
+        batches = max(SCORES // (one * self.heads), 1)
+        heads = self.heads if batches > 1 else max(min(SCORES // one, self.heads), 1)
         for b in range(0, self.batch, batches):
             for h in range(0, self.heads, heads):
                 yield _Task(slice(b, b + batches), slice(h, h + heads), blocks)
@@ -147,7 +147,7 @@ def bind(plan: Any) -> Callable[..., Any] | None:
         return None
     for each in KERNELS.values():
         each.ready()
-    return (_bind_backward if backward else _bind_forward)(plan, _Shape.of(q, k, plan.attrs))
+    return (_bind_backward if backward else _bind_forward)(plan, Shape.of(q, k, plan.attrs))
 
 
 def _grouped(x: Any, heads: int) -> Any:
@@ -163,7 +163,7 @@ def _rows(x: Any) -> Any:
     return x.reshape(-1, *x.shape[-2:])
 
 
-def _bind_forward(plan: Any, shape: _Shape) -> Callable[..., Any]:
+def _bind_forward(plan: Any, shape: Shape) -> Callable[..., Any]:
     out_shape, tasks, scores = plan.out[0].shape, list(shape.tasks()), probabilities.ready()
     dtype = plan.out[0].dtype.numpy
 
@@ -189,7 +189,7 @@ def _bind_forward(plan: Any, shape: _Shape) -> Callable[..., Any]:
     return run
 
 
-def _bind_backward(plan: Any, shape: _Shape) -> Callable[..., Any]:
+def _bind_backward(plan: Any, shape: Shape) -> Callable[..., Any]:
     tasks, dtype, change = list(shape.tasks()), plan.out[0].dtype.numpy, slopes.ready()
     specs = plan.out
 

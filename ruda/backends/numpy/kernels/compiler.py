@@ -36,7 +36,7 @@ def cache_folder() -> Path:
     else:
         base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
         digest.update(path.read_bytes())
     return base / "ruda" / "cpu" / digest.hexdigest()[:16]
 
@@ -69,10 +69,34 @@ class Kernel:
         before = numba.config.CACHE_DIR
         numba.config.CACHE_DIR = str(cache_folder())
         try:
-            make = numba.njit(self.signature, cache=True, **_OPTIONS, fastmath=EXACT)
-            return make(self.function)
+            return self._make()
         finally:
             numba.config.CACHE_DIR = before
+
+    def _make(self) -> Any:
+        make = numba.njit(self.signature, cache=True, **_OPTIONS, fastmath=EXACT)
+        return make(self.function)
+
+
+class Task(Kernel):
+    """A function of the address of its cells and of the number of a part, called by address.
+
+    It gives 0, or 1 where it meets what its operator refuses.
+    """
+
+    def _make(self) -> Any:
+        make = numba.cfunc("i8(i8, i8)", cache=True, error_model="numpy", fastmath=EXACT)
+        return make(self.function)
+
+    @property
+    def address(self) -> int:
+        """Where the compiled function begins."""
+        return int(self.ready().address)
+
+
+def task(function: Callable[..., Any]) -> Task:
+    """Mark a function as a task."""
+    return Task(function, "")
 
 
 def kernel(signature: str) -> Callable[[Callable[..., Any]], Kernel]:

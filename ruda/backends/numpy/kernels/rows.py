@@ -134,6 +134,11 @@ def row_tiles(shape: tuple[int, ...]) -> list[slice]:
     return tiles(math.prod(shape[:-1]), max(TILE // shape[-1], 1))
 
 
+def sum_tiles(shape: tuple[int, ...]) -> list[slice]:
+    """As ``row_tiles`` in quarters, for gradients with sums over rows: each tile has its own."""
+    return tiles(math.prod(shape[:-1]), max(TILE // 4 // shape[-1], 1))
+
+
 def fits(plan: Any, full: int) -> bool:
     """Whether the first ``full`` operands are row-major and the axis is the last one."""
     specs, shape = plan.specs, plan.specs[full - 1].shape
@@ -188,7 +193,7 @@ def _bind_norm(plan: Any, function: Any) -> Callable[..., Any]:
 
 
 def _bind_norm_backward(plan: Any, function: Any) -> Callable[..., Any]:
-    shape, dtype, parts = plan.specs[1].shape, np.dtype(np.float32), row_tiles(plan.specs[1].shape)
+    shape, dtype, parts = plan.specs[1].shape, np.dtype(np.float32), sum_tiles(plan.specs[1].shape)
     n, rows, sums = shape[-1], math.prod(shape[:-1]), len(plan.out) - 1
 
     def run(hg: Any, hx: Any, hw: Any, *statistics: Any) -> Any:
