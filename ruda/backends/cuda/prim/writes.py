@@ -12,6 +12,7 @@ from typing import Any
 
 from ruda.backends.cuda.launch import raw_bits
 from ruda.backends.cuda.memory import allocate
+from ruda.backends.cuda.prim import table_gradient
 from ruda.backends.cuda.prim.pointing import along, by_index, dense, in_memory, refuse_empty, rows
 from ruda.backends.cuda.prim.scatter import claimed, few
 from ruda.backends.cuda.prim.scattering import Work, dims_of
@@ -108,8 +109,11 @@ def adjoint(way: Any) -> Callable[[Any, Any], Callable[..., Any]]:
 
 
 def _table(client: Any, plan: Any) -> Callable[..., Any]:
-    padding = plan.attrs[1]
-    return _added(client, plan, rows, (0,), padding if padding >= 0 else None)
+    out, padding = plan.out, plan.attrs[1]
+    pointing = rows(plan.op.name, out.shape, out.strides, plan.specs[1], (0,))
+    found = table_gradient.bind(client, plan, pointing)
+    dropped = padding if padding >= 0 else None
+    return _added(client, plan, rows, (0,), dropped) if found is None else found
 
 
 def _added(client: Any, plan: Any, way: Any, axes: Any, dropped: int | None) -> Callable[..., Any]:
