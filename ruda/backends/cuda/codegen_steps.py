@@ -13,7 +13,8 @@ from ruda.core.dtypes import DType
 class Step:
     """One expression: the names in it, where each comes from, and what it is computed in.
 
-    A source is the place of an input, or of an earlier step counted on from the inputs.
+    A source is the place of an input, or of an earlier step counted on from the inputs. Arguments
+    that are no operands are ``more``, as (C type, name).
     """
 
     op: str
@@ -22,6 +23,7 @@ class Step:
     sources: tuple[int, ...]
     computed: tuple[DType, ...]
     out: DType
+    more: tuple[tuple[str, str], ...] = ()
 
 
 def functions(steps: Sequence[Step]) -> tuple[str, list[int]]:
@@ -30,7 +32,7 @@ def functions(steps: Sequence[Step]) -> tuple[str, list[int]]:
     lines: list[str] = []
     same = []
     for k, step in enumerate(steps):
-        key = (step.expr, step.names, step.computed, step.out)
+        key = (step.expr, step.names, step.computed, step.out, step.more)
         if key not in first:
             first[key] = k
             lines += _function(step, k)
@@ -39,8 +41,8 @@ def functions(steps: Sequence[Step]) -> tuple[str, list[int]]:
 
 
 def _function(step: Step, k: int) -> list[str]:
-    pairs = zip(step.computed, step.names, strict=True)
-    arguments = ", ".join(f"{computed(dtype)} {name}" for dtype, name in pairs)
+    pairs = [(computed(dtype), name) for dtype, name in zip(step.computed, step.names, strict=True)]
+    arguments = ", ".join(f"{kind} {name}" for kind, name in (*pairs, *step.more))
     kind = computed(step.computed[0]) if step.computed else computed(step.out)
     return [
         f"__device__ __forceinline__ {stored(step.out)} step{k}({arguments}) {{",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from ruda.core.shapes import Shape, contiguous_strides
@@ -100,10 +101,13 @@ def collapsed(out: Shape, strides: list[Shape]) -> tuple[Shape, list[Shape]]:
     return tuple(sizes) or (1,), [tuple(own) or (0,) for own in steps]
 
 
-def by_packs(layout: Layout, itemsizes: tuple[int, ...]) -> Layout | None:
+def by_packs(
+    layout: Layout, itemsizes: tuple[int, ...], whole: Sequence[int] = ()
+) -> Layout | None:
     """``layout`` with the last dimension in packs of up to 16 bytes, where strides allow it.
 
-    ``itemsizes`` are those of the operands and, last, of the output.
+    ``itemsizes`` are those of the operands and, last, of the output; ``whole`` are more numbers of
+    elements that have to be whole packs.
     """
     moving = [
         (s, size)
@@ -117,7 +121,7 @@ def by_packs(layout: Layout, itemsizes: tuple[int, ...]) -> Layout | None:
         return None
     steps = [step for s in (*(s for s, _ in runs), layout.out or ()) for step in s[:-1]]
     widest = 16 // max(itemsizes[-1], *(size for _, size in runs), 1)
-    count = math.gcd(widest, layout.sizes[-1], *steps)
+    count = math.gcd(widest, layout.sizes[-1], *steps, *whole)
     if count < 2:
         return None
     return _repacked(layout, count)

@@ -171,7 +171,11 @@ class Steps(Planning):
 
     def fuses(self, plan: Any) -> bool:
         """Whether ``plan`` can be a part of a region that runs as one kernel."""
-        return region.fuses(plan)
+        return region.joins(plan)
+
+    def leads(self, plan: Any) -> bool:
+        """Whether the elementwise kernel that reads the result of ``plan`` can make it itself."""
+        return region.leads(plan)
 
     def bind_region(self, whole: Any) -> Callable[..., tuple[Any, ...]]:
         """The function that runs a region of a compiled step."""

@@ -10,6 +10,7 @@ from collections.abc import Set
 from typing import Any
 
 from ruda.fusion.graph import Graph, Instruction, Value
+from ruda.fusion.passes.reads import is_settled, leads, take_leads
 from ruda.fusion.passes.regions import region_of
 
 # A kernel has 4 KiB for its parameters, and few registers; a region stays well below.
@@ -36,13 +37,15 @@ def fuse_elementwise(graph: Graph, wanted: Set[Value], client: Any) -> None:
     """Replace groups of two operators and more, which ``client`` has to accept one by one."""
     if not hasattr(client, "fuses"):
         return
-    groups = _grouped(graph, client)
+    groups, home = _grouped(graph, client)
+    groups = take_leads(groups, home, client, (_MOST_STEPS, _MOST_OPERANDS))
     uses = _users(graph)
     fused = [(g, _fused(g, wanted, uses, client) if len(g.members) > 1 else None) for g in groups]
     graph.instructions = _in_order(fused)
 
 
-def _grouped(graph: Graph, client: Any) -> list[_Group]:
+def _grouped(graph: Graph, client: Any) -> tuple[list[_Group], dict[Value, _Group]]:
+    """The groups, and the one that each value is made by."""
     groups: list[_Group] = []
     home: dict[Value, _Group] = {}
     open_groups: dict[Any, list[_Group]] = {}
@@ -72,7 +75,7 @@ def _grouped(graph: Graph, client: Any) -> list[_Group]:
                 if other.before & group.bit:
                     other.before |= added
         home.update((value, group) for value in instruction.outputs)
-    return groups
+    return groups, home
 
 
 def _shape(instruction: Instruction, client: Any) -> Any:
@@ -80,7 +83,10 @@ def _shape(instruction: Instruction, client: Any) -> Any:
     plan = instruction.plan
     if plan is None or plan.out is None or plan.out.__class__ is tuple or plan.shares:
         return None
-    if plan.out.size == 0 or not client.fuses(plan):
+    if plan.out.size == 0 or not client.fuses(plan) or not is_settled(instruction):
+        return None
+    # It joins the group that needs it, once that is known.
+    if leads(instruction, client):
         return None
     return plan.out.shape
 

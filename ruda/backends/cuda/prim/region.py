@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from ruda.backends.cuda import codegen_region as codegen
 from ruda.backends.cuda.codegen import THREADS, Operand
+from ruda.backends.cuda.codegen_draws import Draw
+from ruda.backends.cuda.codegen_reads import Walker
 from ruda.backends.cuda.codegen_steps import Step
-from ruda.backends.cuda.geometry import Layout, layout_of, needs_wide, packed
+from ruda.backends.cuda.geometry import Layout, by_packs, layout_of, needs_wide, packed
 from ruda.backends.cuda.launch import Launcher, raw_bits
 from ruda.backends.cuda.memory import allocate
+from ruda.backends.cuda.prim.drawing import Drawing, drawing_of
+from ruda.backends.cuda.prim.reading import Placed, Walks, reading_of
 from ruda.core.dtypes import DType, compute_of, float64, int64
-from ruda.core.spec import Spec
 
 _ELEMENTWISE = ("unary", "binary", "ternary", "cast", "copy")
 _BLOCKS_PER_MULTIPROCESSOR = 16
@@ -33,15 +39,163 @@ def fuses(plan: Any) -> bool:
     return op.expr is not None and not op.attrs and op.name != "nextafter"
 
 
+def joins(plan: Any) -> bool:
+    """Whether ``plan`` can be a step of a region of elementwise operators: also if it draws."""
+    return fuses(plan) or drawing_of(plan) is not None
+
+
+def leads(plan: Any) -> bool:
+    """Whether ``plan`` can be a step that reads memory, or nothing, and no earlier step."""
+    if reading_of(plan) is not None:
+        return True
+    drawing = drawing_of(plan)
+    return drawing is not None and not drawing.operands
+
+
+class _Whole:
+    """What the kernels of one region have in common."""
+
+    def __init__(self, client: Any, region: Any) -> None:
+        self.client, self.region = client, region
+        self.out = region.steps[0].plan.out
+        walks = Walks(client, self.out.shape)
+        self.drawn: dict[int, Drawing] = {}
+        self.placed: list[Placed] = []
+        for k, (plan, _) in enumerate(region.steps):
+            drawing, reading = drawing_of(plan), reading_of(plan)
+            if drawing is not None:
+                self.drawn[k] = drawing
+            elif reading is not None:
+                self.placed.append(Placed(walks, reading, k, plan))
+        reading_steps = {placed.step for placed in self.placed}
+        self.steps = tuple(
+            _moved(plan, sources)
+            if k in reading_steps
+            else step_of(plan, sources, self.drawn.get(k))
+            for k, (plan, sources) in enumerate(region.steps)
+        )
+        # Each weak input belongs to one step, whose dtype it is passed in.
+        self.computed = {
+            source: kind
+            for step in self.steps
+            for source, kind in zip(step.sources, step.computed, strict=False)
+        }
+        self.elements = [i for i in range(len(region.specs)) if i in self.computed]
+        self.bits = {
+            region.steps[p.step].sources[p.reading.fill]: p.plan.out.dtype
+            for p in self.placed
+            if p.reading.fill is not None
+        }
+        self.read = {
+            region.steps[p.step].sources[i]
+            for p in self.placed
+            for i in range(len(p.plan.specs))
+            if i != p.reading.fill
+        }
+        specs = (*(region.specs[i] for i in self.elements), *walks.specs)
+        layout = layout_of(specs, self.out)
+        self.layout = _walked(layout, self.out.size) if self.placed else layout
+        self.sizes = (*(region.specs[i].dtype.itemsize for i in self.elements), *walks.sizes)
+        self.wide = needs_wide((*region.specs, *walks.specs, self.out), self.out.shape)
+
+    def packs(self) -> Layout | None:
+        """The layout in packs of neighbours, where that can be."""
+        if self.layout.is_flat or any(placed.by_elements for placed in self.placed):
+            return None
+        whole = [n for placed in self.placed for n in placed.whole]
+        largest = max(spec.dtype.itemsize for spec in self.region.out)
+        return by_packs(self.layout, (*self.sizes, largest), whole)
+
+    def kernel(self, layout: Layout) -> codegen.Region:
+        """The class of kernel over ``layout``."""
+        forms = dict(zip(self.elements, layout.forms, strict=False))
+        inputs = tuple(self._operand(i, forms.get(i, "")) for i in range(len(self.region.specs)))
+        rest = layout.forms[len(self.elements) :]
+        walkers = tuple(Walker(f"w{k}", form) for k, form in enumerate(rest))
+        sources = [step.sources for step in self.region.steps]
+        return codegen.Region(
+            inputs,
+            self.steps,
+            self.region.kept,
+            0 if layout.is_flat else len(layout.sizes),
+            self.wide,
+            max(layout.count, 1),
+            tuple(p.read(sources[p.step], walkers) for p in self.placed),
+            walkers,
+            tuple(Draw(k, drawing.numbers) for k, drawing in self.drawn.items()),
+        )
+
+    def _operand(self, i: int, form: str) -> Operand:
+        spec, name = self.region.specs[i], f"i{i}"
+        if i in self.bits:
+            return Operand(name, self.bits[i], self.bits[i], "bits")
+        if i not in self.computed:
+            return Operand(name, spec.dtype, spec.dtype, "read" if i in self.read else "none")
+        wanted = self.computed[i]
+        if i in self.region.paged:
+            kind = int64 if spec.dtype.is_integer else float64
+            return Operand(name, kind, wanted, "single")
+        return Operand(name, spec.dtype, wanted if form == "value" else spec.dtype, form)
+
+    def launchers(self) -> tuple[Launcher, Launcher]:
+        """The kernel for addresses that 16 does not divide, and for those that it does."""
+        kernel = self.kernel(self.layout)
+        if kernel.rank == 0:
+            size = struct.pack("<Q" if self.wide else "<I", self.out.size)
+            work = -(-self.out.size // codegen.vector(kernel))
+            flags = (struct.pack("<I", flag) for flag in (0, 1))
+            first, second = (self._launcher(kernel, work, [size, flag]) for flag in flags)
+            return first, second
+        first = self._strided(self.layout, kernel)
+        packs = self.packs()
+        return first, first if packs is None else self._strided(packs, self.kernel(packs))
+
+    def _strided(self, layout: Layout, kernel: codegen.Region) -> Launcher:
+        numbers = [n for placed in self.placed for n in placed.numbers]
+        more = struct.pack(f"<{len(numbers)}{'q' if self.wide else 'i'}", *numbers)
+        geometry = packed(layout, self.wide) + more
+        return self._launcher(kernel, self.out.size // kernel.count, [geometry])
+
+    def _launcher(self, kernel: codegen.Region, work: int, fixed: list[bytes]) -> Launcher:
+        most = self.client.driver.multiprocessors * _BLOCKS_PER_MULTIPROCESSOR
+        grid = min(-(-work // THREADS), most)
+        given = [o for o in kernel.inputs if o.form != "none"]
+        double = (2 if o.form == "value" and o.computed.itemsize == 16 else 1 for o in given)
+        drawn = (1 for draw in kernel.draws for _ in range(2 + len(draw.numbers)))
+        faults = (3 for placed in self.placed if placed.reading.form is not None)
+        widths = [*(1 for _ in kernel.kept), *double, *drawn, *faults]
+        text = codegen.source(kernel)
+        return Launcher(self.client, text, kernel.name, grid, THREADS, widths, fixed)
+
+    def reads(self) -> list[tuple[int, Callable[[Any], tuple[int, ...]]]]:
+        """For each input that is a parameter what makes its slots of a handle."""
+        found: list[tuple[int, Callable[[Any], tuple[int, ...]]]] = []
+        for i, operand in enumerate(self.kernel(self.layout).inputs):
+            if operand.form == "value":
+                found.append((i, raw_bits(operand.computed)))
+            elif operand.form == "bits":
+                found.append((i, functools.partial(_bits_of, operand.dtype)))
+            elif operand.form != "none":
+                found.append((i, _address))
+        return found
+
+    def draws(self) -> list[tuple[tuple[int, ...], Drawing]]:
+        """For each step that draws its scalars among the inputs, and how."""
+        return [
+            (self.region.steps[k].sources[len(drawing.operands) :], drawing)
+            for k, drawing in self.drawn.items()
+        ]
+
+
 def bind(client: Any, region: Any) -> Callable[..., tuple[Any, ...]]:
     """The function from the handles of a region's inputs to those of its results."""
-    out = region.out[0]
-    layout = layout_of(region.specs, out)
-    wide = needs_wide((*region.specs, out), out.shape)
-    kernel = _kernel(region, layout, wide)
-    run = _launchers(client, kernel, layout, out.size, wide)
-    reads = [raw_bits(o.computed) if o.form == "value" else _address for o in kernel.inputs]
-    dense = [i for i, o in enumerate(kernel.inputs) if o.form == "dense"]
+    whole = _Whole(client, region)
+    run, reads, draws = whole.launchers(), whole.reads(), whole.draws()
+    forms = [placed.reading.form for placed in whole.placed]
+    told, faults = [form for form in forms if form is not None], client.faults
+    # What is read in packs, if anything is: elements that lie side by side.
+    aligned = [i for i, spec in enumerate(region.specs) if not spec.weak and spec.size > 1]
+    aligned = [i for i in aligned if i not in region.paged]
 
     def launch(*handles: Any) -> tuple[Any, ...]:
         made = tuple(allocate(client.pool, spec) for spec in region.out)
@@ -49,67 +203,56 @@ def bind(client: Any, region: Any) -> Callable[..., tuple[Any, ...]]:
         joint = 0
         for address in values:
             joint |= address
-        for read, handle in zip(reads, handles, strict=True):
-            values += read(handle)
-        for i in dense:
+        for i, read in reads:
+            values += read(handles[i])
+        for i in aligned:
             joint |= handles[i].address
+        for places, drawing in draws:
+            *given, seed, draw = (handles[i] for i in places)
+            values += [int(seed) & _WORD, int(draw) & _WORD, *drawing.given(*given)]
+        for form in told:
+            values += faults.parameters(form)
         run[(joint & 15) == 0](*values)
         return made
 
     return launch
 
 
+_WORD = 0xFFFFFFFFFFFFFFFF
+
+
+def _walked(layout: Layout, n: int) -> Layout:
+    """``layout`` with strides in any case: places along axes are made of coordinates."""
+    if not layout.is_flat:
+        return layout
+    forms = tuple("strided" if form == "dense" else form for form in layout.forms)
+    strides = tuple((1,) if form == "strided" else () for form in forms)
+    return Layout((n,), forms, strides, None)
+
+
 def _address(handle: Any) -> tuple[int, ...]:
     return (handle.address,)
 
 
-def _kernel(region: Any, layout: Layout, wide: bool) -> codegen.Region:
-    """The class of kernel: each weak input belongs to one step, whose dtype it is passed in."""
-    steps = tuple(step_of(plan, sources) for plan, sources in region.steps)
-    computed_of = {
-        source: kind
-        for step in steps
-        for source, kind in zip(step.sources, step.computed, strict=True)
-    }
-    inputs = tuple(
-        _operand(i, spec, form, computed_of[i], i in region.paged)
-        for i, (spec, form) in enumerate(zip(region.specs, layout.forms, strict=True))
-    )
-    rank = 0 if layout.is_flat else len(layout.sizes)
-    return codegen.Region(inputs, steps, region.kept, rank, wide)
+def _bits_of(dtype: DType, number: Any) -> tuple[int, ...]:
+    """``number`` as it lies in memory."""
+    return (int.from_bytes(np.asarray(number).astype(dtype.numpy).tobytes(), "little"),)
 
 
-def step_of(plan: Any, sources: tuple[int, ...]) -> Step:
+def _moved(plan: Any, sources: tuple[int, ...]) -> Step:
+    """A step that reads, whose result is what it finds."""
+    return Step(plan.op.name, "", (), sources, (), plan.out.dtype)
+
+
+def step_of(plan: Any, sources: tuple[int, ...], drawing: Drawing | None = None) -> Step:
     """The expression of an operator, and what its operands are computed in."""
-    op = plan.op
+    op, out = plan.op, plan.out.dtype
+    if drawing is not None:
+        more = (("u32", "word"), *drawing.numbers)
+        return Step(op.name, drawing.expr, drawing.operands, sources, drawing.computed, out, more)
     moves = op.kind in ("cast", "copy")
     wanted = (None,) if moves else op.dtype_of_operands(plan)
     pairs = zip(plan.specs, wanted, strict=True)
     kinds = tuple(compute_of(dtype or spec.dtype) for spec, dtype in pairs)
     expr, names = ("x", ("x",)) if moves else (op.expr, op.args)
-    return Step(op.name, expr, names, sources, kinds, plan.out.dtype)
-
-
-def _operand(i: int, spec: Spec, form: str, wanted: DType, paged: bool) -> Operand:
-    if paged:
-        return Operand(f"i{i}", int64 if spec.dtype.is_integer else float64, wanted, "single")
-    return Operand(f"i{i}", spec.dtype, wanted if form == "value" else spec.dtype, form)
-
-
-def _launchers(
-    client: Any, kernel: codegen.Region, layout: Layout, n: int, wide: bool
-) -> tuple[Launcher, Launcher]:
-    """The kernel for addresses that 16 does not divide, and for those that it does."""
-    text, name = codegen.source(kernel), kernel.name
-    work = n if kernel.rank else -(-n // codegen.vector(kernel))
-    most = client.driver.multiprocessors * _BLOCKS_PER_MULTIPROCESSOR
-    grid = min(-(-work // THREADS), most)
-    double = (2 if o.form == "value" and o.computed.itemsize == 16 else 1 for o in kernel.inputs)
-    widths = [*(1 for _ in kernel.kept), *double]
-    if kernel.rank:
-        only = Launcher(client, text, name, grid, THREADS, widths, [packed(layout, wide)])
-        return only, only
-    size = struct.pack("<Q" if wide else "<I", n)
-    flags = (struct.pack("<I", flag) for flag in (0, 1))
-    pair = (Launcher(client, text, name, grid, THREADS, widths, [size, flag]) for flag in flags)
-    return tuple(pair)  # type: ignore[return-value]
+    return Step(op.name, expr, names, sources, kinds, out)

@@ -1,0 +1,96 @@
+"""Elementwise groups take over what their operands are read or drawn by: gathers, padding, draws.
+
+Such an operator reads memory where its indices, its widths or its parts say, or nothing at all, so
+it can run wherever its result is used. A group that reads it does that itself; what else needs the
+result finds it written once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ruda.fusion.graph import Instruction, Value
+
+# Scalars that may change from call to call: a kernel finds them where the draw is noted.
+_NOTED = ("seed", "draw")
+
+
+def leads(instruction: Instruction, client: Any) -> bool:
+    """Whether ``client`` can do it where its result is used."""
+    plan = instruction.plan
+    if plan is None or plan.op.kind == "region" or not hasattr(client, "leads"):
+        return False
+    return bool(client.leads(plan)) and is_settled(instruction)
+
+
+def is_settled(instruction: Instruction) -> bool:
+    """Whether no scalar that a kernel is given by value alone changes from call to call."""
+    op = instruction.plan.op
+    if op.expr is not None or op.kind in ("cast", "copy"):
+        return True
+    pairs = zip(op.args, instruction.inputs, strict=False)
+    return all(
+        value.spec is not None or value.kind == "constant" or name in _NOTED
+        for name, value in pairs
+    )
+
+
+def take_leads(
+    groups: list[Any],
+    home: dict[Value, Any],
+    client: Any,
+    most: tuple[int, int],
+) -> list[Any]:
+    """Let each group of elementwise operators take over what leads to it; ``most`` steps, operands.
+
+    Groups are those of ``groups``, with members in the order of the graph.
+    """
+    alone = {g.bit: g for g in groups if len(g.members) == 1 and leads(g.members[0], client)}
+    if not alone:
+        return groups
+    gone: set[int] = set()
+    for group in groups:
+        if not group.shape or group.bit in gone:
+            continue
+        for value in [v for m in group.members for v in m.inputs]:
+            lead = home.get(value)
+            if lead is None or lead.bit not in alone or lead.bit in gone:
+                continue
+            left = [g for g in groups if g.bit not in gone]
+            if _suits(group, lead, most) and not _is_between(group, lead, left):
+                _merge(group, lead, left)
+                gone.add(lead.bit)
+                home.update((v, group) for v in lead.members[0].outputs)
+    return [g for g in groups if g.bit not in gone]
+
+
+def _suits(group: Any, lead: Any, most: tuple[int, int]) -> bool:
+    first = lead.members[0]
+    if first.plan.out.shape != group.shape:
+        return False
+    members: Sequence[Instruction] = [first, *group.members]
+    made = {v for m in members for v in m.outputs}
+    read = {v for m in members for v in m.inputs if v not in made}
+    if len(members) > most[0] or len(read) > most[1]:
+        return False
+    # What it reads lies in memory already, and what it makes is read as it is.
+    if any(v in made or v.memory in made for v in first.inputs):
+        return False
+    return not any(v.memory in made and v not in made for m in members for v in m.inputs)
+
+
+def _is_between(group: Any, lead: Any, groups: list[Any]) -> bool:
+    """Whether something has to run after one of the two and before the other."""
+    if lead.before & group.bit:
+        return True
+    return any(g.before & lead.bit and group.before & g.bit for g in groups if g is not group)
+
+
+def _merge(group: Any, lead: Any, groups: list[Any]) -> None:
+    # It reads nothing that the others make, so it can stand in front of them.
+    group.members.insert(0, lead.members[0])
+    group.before = (group.before | lead.before) & ~(lead.bit | group.bit)
+    for other in groups:
+        if other is not group and other.before & (lead.bit | group.bit):
+            other.before = other.before & ~lead.bit | group.bit | group.before
