@@ -21,7 +21,9 @@ from ruda.fusion.shadow import Report, compare
 from ruda.fusion.tree import Given
 
 
-def compile(fn: Callable[..., Any] | None = None, *, max_signatures: int = 8) -> Any:
+def compile(
+    fn: Callable[..., Any] | None = None, *, max_signatures: int = 8, memory: int | None = None
+) -> Any:
     """``fn`` as one captured step: forward, ``backward``, clipping, optimizer, random numbers.
 
     The first call with new arguments traces ``fn``; later ones replay its operators without running
@@ -32,6 +34,11 @@ def compile(fn: Callable[..., Any] | None = None, *, max_signatures: int = 8) ->
     that cannot be captured; more than ``max_signatures`` traces raise it too and name what keeps
     changing.
 
+    With ``memory``, in bytes, a step whose peak would be higher runs some operators twice in place
+    of keeping their results until backward reads them: those that free most for the time they take,
+    as many as it takes. The results are the same to the last bit. ``OutOfMemoryError`` names the
+    smallest peak that there is, where that is too high.
+
     >>> @ruda.compile
     ... def step(x, rate):
     ...     return x * rate
@@ -39,7 +46,7 @@ def compile(fn: Callable[..., Any] | None = None, *, max_signatures: int = 8) ->
     [0.5, 1.0]
     """
     if fn is None:
-        return functools.partial(compile, max_signatures=max_signatures)
+        return functools.partial(compile, max_signatures=max_signatures, memory=memory)
     if not callable(fn):
         raise ArgumentError("compile", "not a function", type(fn).__name__)
     if inspect.isgeneratorfunction(fn) or inspect.iscoroutinefunction(fn):
@@ -47,14 +54,17 @@ def compile(fn: Callable[..., Any] | None = None, *, max_signatures: int = 8) ->
         raise ArgumentError("compile", "a generator or coroutine has no end to capture", hint=hint)
     if max_signatures < 1:
         raise ArgumentError("compile", "max_signatures is below 1", max_signatures)
-    return Compiled(fn, max_signatures)
+    if memory is not None and memory < 1:
+        raise ArgumentError("compile", "memory is below 1 byte", memory)
+    return Compiled(fn, max_signatures, memory)
 
 
 class Compiled:
     """What ``ruda.compile`` returns; see there. One lock makes it safe to call from threads."""
 
-    def __init__(self, fn: Callable[..., Any], max_signatures: int) -> None:
+    def __init__(self, fn: Callable[..., Any], max_signatures: int, memory: int | None) -> None:
         functools.update_wrapper(self, fn)
+        self.budget = memory
         self.fn = fn
         self.max_signatures = max_signatures
         self.programs: dict[Any, list[Program]] = {}
@@ -80,7 +90,8 @@ class Compiled:
         # Traces stay behind: they hold on to the memory of this process.
         name = getattr(self.fn, "__qualname__", "")
         scope = getattr(self.fn, "__globals__", {})
-        return name if scope.get(name) is self else (Compiled, (self.fn, self.max_signatures))
+        settings = (self.fn, self.max_signatures, self.budget)
+        return name if scope.get(name) is self else (Compiled, settings)
 
     def __repr__(self) -> str:
         name = getattr(self.fn, "__qualname__", repr(self.fn))
@@ -103,7 +114,7 @@ class Compiled:
         if self._count() >= self.max_signatures:
             raise self._too_many(reason)
         try:
-            program = trace(self.fn, given, args, kwargs)
+            program = trace(self.fn, given, args, kwargs, self.budget)
         except CaptureError as error:
             self._refusals.append(refused(error, _place_of(self.fn)))
             raise

@@ -57,7 +57,8 @@ class Captured:
     """``graph`` on fixed places. ``writes`` are pairs of a handle of state and its next value.
 
     With ``rehearsed`` there is no memory behind arguments, and operators are bound for this object
-    alone: it can tell what it would need, and cannot run.
+    alone: it can tell what it would need, and cannot run. A ``frugal`` one has no second branch,
+    which keeps its operands for longer.
     """
 
     def __init__(
@@ -67,8 +68,9 @@ class Captured:
         wanted: Sequence[Value],
         writes: Sequence[tuple[Any, Value]],
         rehearsed: bool = False,
+        frugal: bool = False,
     ) -> None:
-        self.client, self.rehearsed = client, rehearsed
+        self.client, self.rehearsed, self.frugal = client, rehearsed, frugal
         self.graph: Any = None
         self.notes = Notes()
         self.log: Any = None
@@ -88,7 +90,7 @@ class Captured:
         self.static: dict[Value, Any] = {}
 
     def _rehearsed(self, *given: Any) -> list[Any]:
-        return Captured(self.client, *given, rehearsed=True).rehearse()[1]
+        return Captured(self.client, *given, True, self.frugal).rehearse()[1]
 
     def _build(
         self, graph: Graph, wanted: Sequence[Value], writes: Sequence[tuple[Any, Value]]
@@ -106,7 +108,8 @@ class Captured:
         self.rest = [(t, v) for t, v in writes if v not in self.updates.overwritten]
         self.kept = [v for v in wanted if v not in self.updates.overwritten]
         needed = [*self.kept, *(v for _, v in self.rest), *self.updates.inputs]
-        aside, self.given = branch(inside), donations(client, inside, needed)
+        aside = set() if self.frugal else branch(inside)
+        self.given = donations(client, inside, needed)
         inner.instructions = [self._fixed(i, i in aside) for i in inside]
         # Kept as well: its operators own memory that their captured kernels work in.
         self.replay = Replay(inner, [self.fixed.get(v, v) for v in needed])

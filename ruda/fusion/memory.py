@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ruda.core.errors import ArgumentError, RudaError
 from ruda.core.spec import Spec, spec_of
 from ruda.fusion.captured import Uncapturable
 from ruda.fusion.ordering import live_bytes
-from ruda.fusion.program import Program
 from ruda.fusion.state import Held
 from ruda.fusion.tree import Given, rebuilt
 from ruda.ops.create import empty
 from ruda.tensor.tensor import RudaTensor, wrap
+
+if TYPE_CHECKING:
+    from ruda.fusion.program import Program
 
 
 class Memory(NamedTuple):

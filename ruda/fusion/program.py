@@ -9,6 +9,7 @@ from typing import Any
 from ruda.core.devices import client as client_of
 from ruda.core.errors import CaptureError, OutOfMemoryError
 from ruda.core.mode import MODE, Using
+from ruda.fusion.budget import keep_within, summary
 from ruda.fusion.captured import Captured, Uncapturable
 from ruda.fusion.footing import Footing
 from ruda.fusion.graph import Graph, Value
@@ -16,6 +17,7 @@ from ruda.fusion.guards import Guards
 from ruda.fusion.lint import Finding, changing, findings, frozen
 from ruda.fusion.ordering import lower_peak
 from ruda.fusion.passes import improve
+from ruda.fusion.passes.recompute import Again
 from ruda.fusion.reach import Reach
 from ruda.fusion.replay import Replay
 from ruda.fusion.results import Results
@@ -33,7 +35,14 @@ _ONCE, _STEPWISE = "it has not run", "this device runs one operator after the ot
 class Program:
     """A traced function, valid while its footing holds."""
 
-    def __init__(self, tracer: Tracer, results: Results, reach: Reach, given: Given) -> None:
+    def __init__(
+        self,
+        tracer: Tracer,
+        results: Results,
+        reach: Reach,
+        given: Given,
+        memory: int | None = None,
+    ) -> None:
         self.results, self.guards = results, reach.guards
         self.client, self.graph = tracer.client, tracer.graph
         self.early_grads = tracer.early_values()
@@ -44,7 +53,7 @@ class Program:
         lower_peak(self.graph, self.wanted)
         # Where each change goes, its value, and how many assignments it sums up.
         self.writes = [(c.history[0].payload, v, c.version) for c, v in results.writes]
-        self.replay, self.updates = self._replay()
+        self.bind()
         self.inside = {v for s, v, _ in self.writes if isinstance(s, Held)}
         self.grads = [LeafOf(leaf, tracer.argument_leaves.get(leaf)) for leaf, _ in results.grads]
         self.draws = list(tracer.draws.values())
@@ -57,6 +66,16 @@ class Program:
         self.footing = Footing(tracer, reach.guards, given, reach.tensors)
         self._name_state(reach)
         results.forget()
+        # What runs again, so that the step stays within ``memory`` bytes, and whether a second
+        # branch is done without for that.
+        self.again: list[Again] = []
+        self.frugal = False
+        if memory is not None:
+            keep_within(self, memory)
+
+    def bind(self) -> None:
+        """Make what runs the graph as it is now."""
+        self.replay, self.updates = self._replay()
 
     def _name_state(self, reach: Reach) -> None:
         names: dict[int, str] = {}
@@ -100,6 +119,7 @@ class Program:
             *(f"  {line}" for line in self.graph.lines()),
             f"state read: {', '.join(state) or 'none'}",
             f"written: {', '.join(written) or 'none'}",
+            *(f"recomputed: {line}" for line in summary(self.again)),
             f"gradients set: {len(self.grads)}; random draws: {sum(n for _, n in self.draws)}",
             f"guards: {', '.join(self.guards.paths()) or 'arguments only'}",
         ]
@@ -149,7 +169,7 @@ class Program:
     def on_places(self, rehearsed: bool = False) -> Captured:
         """The step on fixed places, with ``rehearsed`` without memory at these."""
         writes = [(s.handle, v) for s, v, _ in self.writes if isinstance(s, Held)]
-        return Captured(self.client, self.graph, self.wanted, writes, rehearsed)
+        return Captured(self.client, self.graph, self.wanted, writes, rehearsed, self.frugal)
 
     def _capture(self, whole: Captured) -> None:
         """Make the graph of a step that has run once."""
@@ -196,8 +216,17 @@ def looker(slots: list[Any], registers: dict[Value, int]) -> Callable[[Value], A
     return look
 
 
-def trace(fn: Callable[..., Any], given: Given, args: Any, kwargs: dict[str, Any]) -> Program:
-    """Trace ``fn`` on the arguments of a call; all objects are afterwards as they were before."""
+def trace(
+    fn: Callable[..., Any],
+    given: Given,
+    args: Any,
+    kwargs: dict[str, Any],
+    memory: int | None = None,
+) -> Program:
+    """Trace ``fn`` on the arguments of a call; all objects are afterwards as they were before.
+
+    The program keeps within ``memory`` bytes.
+    """
     tensors = [t for t in given.leaves if t.__class__ is RudaTensor]
     tracer = Tracer(tensors[0].spec.client if tensors else client_of(), given)
     reach = Reach()
@@ -218,7 +247,7 @@ def trace(fn: Callable[..., Any], given: Given, args: Any, kwargs: dict[str, Any
             tracer.check_history()
         tracer.put_back()
         _check_unchanged(tracer, reach.finish(), given, inside)
-        program = Program(tracer, results, reach, given)
+        program = Program(tracer, results, reach, given, memory)
     except BaseException:
         tracer.put_back()
         reach.guards.restore()

@@ -1,0 +1,68 @@
+"""How many bytes are in use at each place of a graph, and between which of its places."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from ruda.fusion.graph import Instruction, Value
+
+Given = Callable[[Sequence[Instruction], Iterable[Value]], dict[Instruction, tuple[int, ...]]]
+
+
+class Profile:
+    """The memory of ``order`` in use, place by place; ``kept`` values are there at its end.
+
+    ``given`` says which operators write into the memory of an operand.
+    """
+
+    def __init__(
+        self, order: Sequence[Instruction], kept: Iterable[Value], given: Given | None = None
+    ) -> None:
+        self.order, self.kept = order, {v.memory for v in kept}
+        self.maker: dict[Value, Instruction] = {}
+        self.place: dict[Instruction, int] = {}
+        # Of each memory the places that touch it, in order; views of it count.
+        self.uses: dict[Value, list[int]] = {}
+        for i, instruction in enumerate(order):
+            self.place[instruction] = i
+            self.maker.update((v, instruction) for v in instruction.outputs)
+            for memory in {v.memory for v in instruction.inputs if v.memory.kind == "result"}:
+                self.uses.setdefault(memory, []).append(i)
+        for memory in self.kept:
+            if memory.kind == "result":
+                self.uses.setdefault(memory, []).append(len(order))
+        self.live = self._live({} if given is None else given(order, self.kept))
+        self.peak = max(self.live, default=0)
+
+    @property
+    def top(self) -> int:
+        """The first place where most is in use."""
+        return self.live.index(self.peak)
+
+    def begin(self, memory: Value) -> int:
+        """The place that makes ``memory``."""
+        return self.place[self.maker[memory]]
+
+    def end(self, memory: Value) -> int:
+        """The last place that needs ``memory``."""
+        uses = self.uses.get(memory)
+        return uses[-1] if uses else self.begin(memory)
+
+    def _live(self, given: dict[Instruction, tuple[int, ...]]) -> list[int]:
+        change = [0] * (len(self.order) + 2)
+        for i, instruction in enumerate(self.order):
+            for value in instruction.outputs:
+                if value.memory is value:
+                    change[i] += size(value)
+                    change[self.end(value) + 1] -= size(value)
+        live, now = [], 0
+        for i, instruction in enumerate(self.order):
+            now += change[i]
+            places = given.get(instruction, ())
+            live.append(now - sum(size(instruction.inputs[k]) for k in places))
+        return live
+
+
+def size(value: Value) -> int:
+    """Bytes of the elements of ``value``; none for a Python scalar."""
+    return 0 if value.spec is None else value.spec.nbytes
