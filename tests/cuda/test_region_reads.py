@@ -11,6 +11,7 @@ import pytest
 import ruda
 import ruda.nn.functional as F
 from ruda.core.errors import IndexRangeError
+from ruda.testing import assert_close
 from tests.cuda.test_regions import launched, normal
 
 Plain = Callable[..., Any]
@@ -155,3 +156,49 @@ def drawn_twice(plain: Plain, *args: Any) -> None:
         found.append(out)
         assert len(names) == 1, names
     assert [out.numpy().tobytes() for out in found] == wanted
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("width", [16, 30, 600])
+def test_a_norm_reads_the_rows_of_a_table(device: str, dtype: str, width: int) -> None:
+    table, places = normal(11, width, dtype=dtype), normal(5, width, dtype=dtype, seed=1)
+    ids = numbers(*range(10)).reshape((2, 5))
+
+    def plain(t: Any, i: Any, p: Any) -> Any:
+        x = F.embedding(i, t) + p
+        return x, F.layer_norm(x)
+
+    step = ruda.compile(plain)
+    step(table, ids, places)
+    found, (name,) = launched(lambda: step(table, ids, places))
+    assert name.startswith("layer_norm")
+    # With more operands a thread keeps fewer packs of each: rows are folded in another order.
+    wanted = plain(table, ids, places)
+    assert found[0].numpy().tobytes() == wanted[0].numpy().tobytes()
+    assert_close(found[1].numpy(), wanted[1].numpy(), length=width, name="layer_norm")
+
+
+def test_a_softmax_of_chosen_rows_with_what_else_needs_them(device: str) -> None:
+    def plain(x: Any, i: Any) -> Any:
+        rows = ruda.take(x, i, axis=1)
+        return rows, F.softmax(rows, axis=-1)
+
+    (name,) = check(plain, normal(3, 6, 8), numbers(-1, 2, 2, 0))
+    assert name.startswith("softmax")
+    # Elements that lie along the rows, or that the step makes, are not read by rows.
+    check(
+        lambda x, i: F.softmax(ruda.take(x, i, axis=1), axis=-1),
+        normal(3, 6),
+        numbers(5, 0),
+        most=2,
+    )
+    check(lambda x, i: (y := F.softmax(x), y[i] + y)[1], normal(4, 8), numbers(3, 3, 0, 1), most=2)
+
+
+def test_a_row_out_of_range_is_told(device: str) -> None:
+    table = normal(4, 8)
+    step = ruda.compile(lambda t, i: F.layer_norm(F.embedding(i, t) * 2))
+    for _ in range(2):
+        step(table, numbers(0, 3, 2)).numpy()
+    with pytest.raises(IndexRangeError, match=r"embedding: index out of range.*4 at"):
+        step(table, numbers(0, 4, 2)).numpy()

@@ -69,6 +69,8 @@ class Input:
     its own type: a pack of it is an array ``name.at``.
 
     ``form`` is how a pack is read: "dense" or "same" (one element for all); "each" without packs.
+    Rows ``by`` an operand of the role "row" begin where its integer says: numbers ``{by}_length``
+    and ``{by}_step`` are scalars of the program, which tells of faults.
     """
 
     name: str
@@ -76,6 +78,8 @@ class Input:
     role: str
     form: str = "each"
     raw: bool = False
+    by: str = ""
+    wraps: bool = False
 
     @property
     def value(self) -> str:
@@ -129,7 +133,7 @@ class Rows:
     def name(self) -> str:
         """The name of the kernel: readable, and different for different classes."""
         forms = {"dense": "d", "same": "s", "each": ""}
-        codes = "_".join(code_of(i.dtype) + forms[i.form] for i in self.inputs)
+        codes = "_".join(code_of(i.dtype) + forms[i.form] + "_by" * bool(i.by) for i in self.inputs)
         outs = "_".join(code_of(o.dtype) for o in self.outs)
         size = f"{self.mode}{self.lanes}x{self.per}x{self.vec}_r{self.outer}{self.inner}"
         size += f"_ring{self.ring}" if self.ring else ""
@@ -241,9 +245,24 @@ def fetched(kernel: Rows, i: Input) -> str:
     return f"{how}<VEC>({i.name}_data + {i.name}_at + {_inner(kernel, i.name, i.form)})"
 
 
-def starts_of(kernel: Rows, names: list[str], row: str) -> list[str]:
-    """Where the row begins in each operand."""
-    return [f"{n}_at = place<{kernel.outer}>({row}, at.osize, at.{n}_outer)" for n in names]
+def starts_of(kernel: Rows, names: list[str], row: str, suffix: str = "") -> list[str]:
+    """Where the row begins in each operand; what it is told by ends in ``suffix``."""
+    pointed = {i.name: i for i in kernel.inputs if i.by}
+    lines = []
+    for n in names:
+        start = f"place<{kernel.outer}>({row}, at.osize, at.{n}_outer)"
+        if n in pointed:
+            start += f" + {_pointed(kernel, pointed[n], row, suffix)}"
+        lines.append(f"{n}_at = {start}")
+    return lines
+
+
+def _pointed(kernel: Rows, i: Input, row: str, suffix: str) -> str:
+    """What the integer of a row adds to where it begins."""
+    where = f"place<{kernel.outer}>({row}, at.osize, at.{i.by}_outer)"
+    wraps = str(i.wraps).lower()
+    call = f"pointed<{wraps}>({i.by}{suffix}, (i64)at.{i.by}_length, {where}, faults)"
+    return f"{call} * (i64)at.{i.by}_step"
 
 
 def _load(kernel: Rows, row: str, suffix: str) -> str:
@@ -319,7 +338,8 @@ def _taken(kernel: Rows) -> list[str]:
 def _load_packs(kernel: Rows, row: str, suffix: str, base: str) -> list[str]:
     """The packs of a thread, all asked for before any is used."""
     names = [i.name for i in kernel.of("rows")]
-    starts = "" if base else "".join(f" const i64 {s};" for s in starts_of(kernel, names, row))
+    found = [] if base else starts_of(kernel, names, row, suffix)
+    starts = "".join(f" const i64 {s};" for s in found)
     lines = [
         f"        if ({row} < at.rows) {{{starts}",
         "#pragma unroll",
@@ -376,7 +396,8 @@ def _rows(kernel: Rows) -> str:
         lines += _ahead(kernel)
     else:
         lines.append(_load(kernel, "row", ""))
-    names = [i.name for i in kernel.inputs if i.role in ("rows", "column")]
+    kept = [i for i in kernel.inputs if not (i.by and held)]
+    names = [i.name for i in kept if i.role in ("rows", "column")]
     names += [o.name for o in kernel.outs]
     lines += [f"        const i64 {s};" for s in starts_of(kernel, names, "(active ? row : 0)")]
     lines.append(_indented(program.before, 8))

@@ -13,6 +13,7 @@ from typing import Any
 from ruda.fusion.graph import Graph, Instruction, Value
 from ruda.fusion.passes.flow import Flow, Part
 from ruda.fusion.passes.masks import see_masks
+from ruda.fusion.passes.reads import leads
 from ruda.fusion.passes.regions import region_of
 
 # What a kernel over rows can do besides: a thread has to keep all operands in registers.
@@ -99,9 +100,20 @@ class _Joining:
         self.flow.join(self.part, part)
         return True
 
+    def _leads_well(self, members: list[Instruction], made: set[Value]) -> bool:
+        """Whether at most one member reads rows of its own, which lie in memory for it alone."""
+        leading = [m for m in members if m is not self.core and leads(m, self.client)]
+        if len(leading) > 1:
+            return False
+        own = {v for m in leading for v in m.inputs}
+        others = {v for m in members if m not in leading for v in m.inputs}
+        return not any(v in made or v.memory in made or v in others for v in own)
+
     def _fits(self, step: Instruction) -> bool:
         members = [*(i for _, i in self.part.members), step]
         made = {v for m in members for v in m.outputs}
+        if not self._leads_well(members, made):
+            return False
         read = {v for m in members for v in m.inputs if v not in made and v.spec is not None}
         large = sum(v.spec.shape == self.facts.shape for v in read)  # type: ignore[union-attr]
         return len(members) <= _MOST_STEPS and large <= _MOST_READ

@@ -16,10 +16,11 @@ from ruda.backends.cuda.codegen_rows import Pass, Program
 from ruda.backends.cuda.codegen_steps import Step, argument, functions
 from ruda.backends.cuda.launch import raw_bits
 from ruda.backends.cuda.prim import channel_region
+from ruda.backends.cuda.prim.reading import Reading, reading_of
 from ruda.backends.cuda.prim.region import fuses, step_of
 from ruda.backends.cuda.prim.rows import Parts, Side, launches, rows_of
 from ruda.backends.cuda.types import computed, stored
-from ruda.core.dtypes import DType, float64, int64
+from ruda.core.dtypes import DType, float64, int64, uint64
 from ruda.core.shapes import Shape
 
 # Operands whose elements a program fetches by itself as well: they may be of another dtype only.
@@ -58,12 +59,37 @@ def takes(plan: Any, step: Any) -> bool:
     """Whether the kernel of ``plan`` can do ``step``: its arithmetic holds all values exactly."""
     if channel_region.is_core(plan):
         return channel_region.takes(plan, step)
+    if reading_of(step) is not None:
+        return _reads_rows(plan, step)
     if not fuses(step):
         return False
     compute = plan.run.parts.work.compute
     kinds = [s.dtype for s in step.specs if not s.weak]
     kinds += step_of(step, ()).computed
     return all(_is_exact(dtype, compute) for dtype in (*kinds, step.out.dtype))
+
+
+def _reads_rows(plan: Any, step: Any) -> bool:
+    """Whether ``step`` reads whole rows where one integer a row says, and may tell of faults."""
+    parts, reading = plan.run.parts, reading_of(step)
+    pointing = reading.sources[0].pointing if reading is not None else None
+    if pointing is None or parts.sums or parts.work.form is not None:
+        return False
+    x, index = step.specs
+    one = len(pointing.lengths) == 1 and index.dtype is not uint64
+    whole = not any(pointing.spot[i] for i in parts.work.axes)
+    return one and whole and step.out is not None and _is_exact(x.dtype, parts.work.compute)
+
+
+# Where a row begins; what is out of range is told and clamped.
+_POINTED = """#include "ruda/faults.cuh"
+template <bool WRAPS>
+__device__ __forceinline__ i64 pointed(i64 value, i64 length, i64 where, const Faults& faults) {
+    const i64 place = place_of<WRAPS>(value, length);
+    if (place >= 0 && place < length) return place;
+    report(faults, value, where, 0);
+    return clamped(place, length);
+}"""
 
 
 def _is_exact(dtype: DType, compute: DType) -> bool:
@@ -90,6 +116,11 @@ class _Whole:
         self.rows = len(self.parts.work.outs)
         self.results = 1 if self.plan.out.__class__ is not tuple else len(self.plan.out)
         self.step_at = {at: k for k, at in enumerate(starts) if k != self.core}
+        self.readings: dict[int, Reading] = {}
+        for k, step in enumerate(region.steps):
+            reading = None if k == self.core else reading_of(step.plan)
+            if reading is not None:
+                self.readings[k] = reading
         self.sides: list[Side] = []
         self.places: list[int] = []
         self.names: dict[int, str] = {}
@@ -123,8 +154,8 @@ class _Whole:
                 self.sides.append(rows_of(side.name, self.region.specs[place], work.shape))
                 self.places.append(place)
         used = {v for k in self.elementwise() for v in self.region.steps[k].sources}
-        for place in sorted(v for v in used if v < self.count):
-            self.names[place] = f"p{place}"
+        self.names |= {place: f"p{place}" for place in sorted(used) if place < self.count}
+        for place in self.names:
             self.sides.append(self._side(place))
             self.places.append(place)
 
@@ -139,6 +170,9 @@ class _Whole:
 
     def _side(self, place: int) -> Side:
         spec, name, shape = self.region.specs[place], self.names[place], self.parts.work.shape
+        for k, reading in self.readings.items():
+            if place in self.region.steps[k].sources:
+                return self._pointed_side(place, self.region.steps[k].sources, reading)
         if place in self.region.paged:
             return Side(name, int64 if spec.dtype.is_integer else float64, "one", (0,) * len(shape))
         if spec.weak:
@@ -151,6 +185,16 @@ class _Whole:
             return side._replace(role="row")
         along = all(i in axes for i, s in enumerate(side.strides) if s)
         return side._replace(role="column") if along and not self.parts.sums else side
+
+    def _pointed_side(self, place: int, sources: tuple[int, ...], reading: Reading) -> Side:
+        """The rows that a step reads, or the integers that say where."""
+        pointing, name = reading.sources[0].pointing, self.names[place]
+        dtype = self.region.specs[place].dtype
+        assert pointing is not None
+        if place == sources[1]:
+            return Side(name, dtype, "row", pointing.spot)
+        by, wraps = self.names[sources[1]], pointing.form.wraps
+        return Side(name, dtype, "rows", pointing.other, by=by, wraps=wraps)
 
     def value(self, source: int) -> str:
         """The elements of an input or of a result, as a variable of the kernel."""
@@ -165,6 +209,10 @@ class _Whole:
         """The text of the steps ``chosen``, in their order."""
         lines = []
         for k in chosen:
+            if k in self.readings:
+                source = self.region.steps[k].sources[0]
+                lines.append(f"T s{k}[VEC]; EACH s{k}[k] = {self.value(source)};")
+                continue
             step = self.made[k]
             pairs = zip(step.sources, step.computed, strict=True)
             arguments = ", ".join(argument(self.value(s), dtype) for s, dtype in pairs)
@@ -173,7 +221,7 @@ class _Whole:
 
     def parts_of_all(self) -> Parts:
         """Programs and sides of the whole."""
-        chosen = self.elementwise()
+        chosen = [k for k in self.elementwise() if k not in self.readings]
         made = [step_of(self.region.steps[k].plan, self.region.steps[k].sources) for k in chosen]
         self.made: dict[int, Step] = dict(zip(chosen, made, strict=True))
         text, same = functions(made)
@@ -186,7 +234,20 @@ class _Whole:
         if held is not None:
             held = self._program(held, names, text)
         work = work._replace(inputs=tuple(self.sides), outs=outs)
+        for k, reading in self.readings.items():
+            work = self._pointed_work(work, k, reading)
         return Parts(work, held, stream, tuple(self.places), self.parts.sums)
+
+    def _pointed_work(self, work: Any, k: int, reading: Reading) -> Any:
+        """``work`` with the numbers of a step that reads rows, and what is told of its faults."""
+        pointing = reading.sources[0].pointing
+        assert pointing is not None
+        numbers = float(pointing.lengths[0]), float(pointing.steps[0])
+        return work._replace(scalars=(*work.scalars, *numbers), form=pointing.form)
+
+    def _pointed_names(self) -> tuple[str, ...]:
+        names = (self.names[self.region.steps[k].sources[1]] for k in self.readings)
+        return tuple(f"{name}_{what}" for name in names for what in ("length", "step"))
 
     def kept_rows(self) -> list[int]:
         """The results of the rows' shape that leave the region."""
@@ -202,7 +263,8 @@ class _Whole:
 
     def _program(self, program: Program, writes: tuple[str, ...], text: str) -> Program:
         sources = self.region.steps[self.core].sources
-        before = self.steps([k for k in self.made if k in self.before])
+        known = sorted({*self.made, *self.readings})
+        before = self.steps([k for k in known if k in self.before])
         lines = [before] if before else []
         for side, place in zip(self.parts.work.inputs, self.parts.places, strict=True):
             k = self.step_at.get(sources[place])
@@ -210,20 +272,23 @@ class _Whole:
                 lines.append(f"T {side.name}[VEC]; EACH {side.name}[k] = s{k}[k];")
         each = "\n".join([*lines, *([program.each] if program.each else [])])
         last = program.passes[-1]
-        behind = [k for k in self.made if k not in self.before]
+        behind = [k for k in known if k not in self.before]
         pack = [f"T {name}[VEC];" for name in last.writes if name not in writes]
         pack += [last.pack, *self._rounded(last.writes if behind else ()), self.steps(behind)]
         reads = (*last.reads, *(s.name for s in self.sides if s.name in self.names.values()))
         # Declared by its own text, what a step makes is written without being declared again.
         end = Pass(reads, "\n".join(p for p in pack if p), last.folds, last.then, writes)
-        named = f"{program.name}{each}{end}{text}"
+        told = _POINTED if self.readings else ""
+        named = f"{program.name}{each}{end}{told}{text}"
         digest = hashlib.sha256(named.encode()).hexdigest()[:10]
         return replace(
             program,
             name=f"{program.name}_{digest}",
             passes=(*program.passes[:-1], end),
             each=each,
-            functions="\n".join(filter(None, (program.functions, text))),
+            functions="\n".join(filter(None, (program.functions, told, text))),
+            scalars=(*program.scalars, *self._pointed_names()),
+            faults=program.faults or bool(self.readings),
         )
 
     def _rounded(self, names: Sequence[str]) -> list[str]:

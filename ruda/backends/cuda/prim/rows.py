@@ -29,13 +29,18 @@ _BLOCK, _BESIDE = 512, 4 << 10
 
 
 class Side(NamedTuple):
-    """One operand or output: its role, and its stride along each axis of the rows' shape."""
+    """One operand or output: its role, and its stride along each axis of the rows' shape.
+
+    Rows ``by`` another side begin where its integers say, which may count from the end: ``wraps``.
+    """
 
     name: str
     dtype: DType
     role: str
     strides: Shape
     raw: bool = False
+    by: str = ""
+    wraps: bool = False
 
 
 class Work(NamedTuple):
@@ -203,7 +208,7 @@ def _ring(kernel: Rows, long: bool, room: int) -> int:
     walks = kernel.mode == "held" and (long or kernel.program.sums)
     if not walks or any(i.form != "dense" for i in rows):
         return 0
-    if any(size % 16 and size not in (4, 8) for size in sizes):
+    if any(size % 16 and size not in (4, 8) for size in sizes) or any(i.by for i in rows):
         return 0
     row = replace(kernel, ring=1).shared * max(1, 512 // kernel.threads)
     count = min(_MOST_AHEAD, (room - _BESIDE if long else _RING) // row)
@@ -259,7 +264,9 @@ class Kernel:
 
         made = Rows(
             program,
-            tuple(Input(s.name, s.dtype, s.role, form(s), s.raw) for s in work.inputs),
+            tuple(
+                Input(s.name, s.dtype, s.role, form(s), s.raw, s.by, s.wraps) for s in work.inputs
+            ),
             tuple(Output(s.name, s.dtype) for s in work.outs),
             work.row_dtype,
             work.compute,
