@@ -27,6 +27,14 @@ class Row(NamedTuple):
 
 ROWS: dict[str, Row] = {}
 
+# Only cases with this in their names, where a row can leave the others out.
+only = ""
+
+
+def wanted(case: str) -> bool:
+    """Whether a row shall run its cases ``case``: all, unless one was asked for."""
+    return only in case
+
 
 def row(name: str, title: str) -> Callable[[Callable[[], Iterator[Line]]], Row]:
     """Register a function that yields lines. Raises `ValueError` for a name already taken."""

@@ -67,7 +67,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("rows", nargs="*", help="rows (P9) or families (P); none lists them all")
     parser.add_argument("--save", action="store_true", help="merge the lines into results/")
+    parser.add_argument("--case", default="", help="only such cases of rows that can choose")
     options = parser.parse_args()
+    benchmarks.only = options.case
     load_rows()
     if not options.rows:
         for row in sorted(ROWS.values(), key=order):

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import Line, row
+from benchmarks import Line, gpu_gpt2, row, wanted
 from benchmarks.gpu import alternate, result
 from benchmarks.works.networks import example, weighted
 from benchmarks.works.resnet import resnet50
 from benchmarks.works.single import load
 
-# GPT-2 124M, its vocabulary padded to a multiple of 64 as usual; the small one of examples/gpt.py.
-GPT2 = {"vocabulary": 50304, "context": 1024, "width": 768, "heads": 12, "layers": 12}
+# GPT-2 124M, and the small one of examples/gpt.py.
+GPT2 = gpu_gpt2.SIZE
 SMALL = {"vocabulary": 96, "context": 64, "width": 128, "heads": 4, "layers": 4}
 
 
@@ -134,8 +134,10 @@ def compiled(
 
 @row("J3", "GPT-2 124M training step, autocast bfloat16")
 def gpt2() -> Iterator[Line]:
-    yield eager("J3", GPT2, 16, True, 0.9)
-    yield compiled("J3", GPT2, 16, True, "default", 1.05)
+    if wanted("eager"):
+        yield eager("J3", GPT2, 16, True, 0.9)
+    if wanted("compiled"):
+        yield from gpu_gpt2.lines()
 
 
 @row("J8", "training step of a GPT of 0.8 M parameters, batch 32, context 64")
