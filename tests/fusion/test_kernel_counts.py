@@ -130,7 +130,7 @@ def perceptron() -> tuple[Any, Any]:
 def test_a_perceptron_with_its_optimizer() -> None:
     step = training(*perceptron(), lambda m, x, y: F.cross_entropy(m(x), y))
     found = nodes_of(step, on(128, 96), ruda.asarray(np.arange(128) % 16, device="cuda"))
-    assert sum(name.startswith("product") for name in found) == 8
+    assert sum("product" in name for name in found) == 8
     assert sum("relu" in name for name in found) == 4
     assert sum("adamw" in name for name in found) == 2
     assert len(found) <= 18, found

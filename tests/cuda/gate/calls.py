@@ -215,6 +215,20 @@ def products() -> Iterator[Call]:
                 yield partial(ruda.matmul, x, empty(wide, depth, dtype=dtype).T)
                 yield partial(ruda.matmul, y.T, empty(depth, thin, dtype=dtype))
                 yield partial(ruda.matmul, x, y, out_dtype="float32")
+    # Small ones of float32: few and many tiles, clusters, steps that are no multiple of 16 bytes.
+    for m, n, k in (
+        (2048, 384, 128),
+        (2048, 512, 128),
+        (128, 256, 784),
+        (128, 128, 2048),
+        (128, 10, 255),
+    ):
+        x, y = empty(m, k), empty(k, n)
+        yield partial(ruda.matmul, x, y)
+        yield partial(ruda.matmul, x, empty(n, k).T)
+        yield partial(ruda.matmul, empty(k, m).T, y)
+        yield partial(functional.linear, x, empty(n, k), empty(n))
+        yield partial(OPS["linear_weight_backward"].call, empty(k, m), empty(k, n))
     for dtype in ("int8", "int32", "int64", "uint8"):
         yield partial(ruda.matmul, empty(100, 70, dtype=dtype), empty(70, 33, dtype=dtype))
     for dtype in ("float32", "float64", "complex64", "complex128"):

@@ -1,8 +1,9 @@
 """Products of matrices: which library or kernel multiplies, and what is made ready for it.
 
-cuBLASLt where nvmath-python is installed, else cuBLAS; thin products of few rows and products of
-integers have kernels of their own. Views go in as they lie; what no library takes is copied densely
-first (``layout.geometry`` says which), and so are operands of another dtype than is multiplied.
+cuBLASLt where nvmath-python is installed, else cuBLAS; thin products of few rows, small ones of
+float32 and products of integers have kernels of their own. Views go in as they lie; what no library
+takes is copied densely first (``layout.geometry`` says which), and so are operands of another dtype
+than is multiplied.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from ruda.backends.cuda.blas import cublas, integer, layout, lt, skinny
+from ruda.backends.cuda.blas import cublas, integer, layout, lt, skinny, small, tune
 from ruda.backends.cuda.memory import allocate
 from ruda.core import dtypes
 from ruda.core.dtypes import DType
@@ -68,17 +69,22 @@ def bind_linear_relu(client: Any, plan: Any) -> Callable[..., Any] | None:
     # In float32 every algorithm offered was seen to keep NaN.
     if is_absent(b) or not plan.out.size or not x.size or dtype is not dtypes.float32:
         return None
-    if not (x.dtype is w.dtype is b.dtype is dtype) or lt.library(client) is None:
+    if not x.dtype is w.dtype is b.dtype is dtype:
         return None
     y = spec_of(client, w.shape[::-1], w.dtype, w.strides[::-1])
     task = _task(client, plan, x, y, b)
     shape = layout.geometry((x.shape, x.strides), (y.shape, y.strides))
     how = _arithmetic(dtype, dtype, task.precision)
     # A kernel of its own for few rows is quicker than what this saves.
-    if how.compute == _IN_HALF or skinny.bind(client, dtype, dtype, shape, True, True) is not None:
+    has_lt = lt.library(client) is not None
+    if skinny.bind(client, dtype, dtype, shape, how.compute == _IN_FLOAT, has_lt) is not None:
         return None
-    multiply = lt.product(client, how, shape, bias=True, relu=True)
-    return _composed(task, shape, multiply, dtype, dtype)
+    own = small_choice(client, how, shape)
+    if own is not None:
+        return _composed(task, shape, small.product(client, shape, own, relu=True), dtype, dtype)
+    if not has_lt:
+        return None
+    return _composed(task, shape, lt.product(client, how, shape, True, relu=True), dtype, dtype)
 
 
 def bind_weight(client: Any, plan: Any) -> Callable[..., Any] | None:
@@ -88,12 +94,15 @@ def bind_weight(client: Any, plan: Any) -> Callable[..., Any] | None:
         return None
     rows, high = g.size // g.shape[-1], g.shape[-1]
     turned = spec_of(client, (high, rows), g.dtype, (1, high))
+    down = spec_of(client, (rows, x.shape[-1]), x.dtype)
+    together = _weight_and_bias(client, plan, turned, down)
+    if together is not None:
+        return together
     flat = spec_of(client, (rows, high), g.dtype)
     total = OPS["sum"].lookup((flat,), ((0,), False, None))
     if total.out is not db:
         return None
     wanted = plan.op.dtype_of_operands(plan)[0] or x.dtype
-    down = spec_of(client, (rows, x.shape[-1]), x.dtype)
     how = plan.precision or IEEE
     product = _bound(_Task(client, plan.op.name, turned, down, None, dw, wanted, how))
     add_up = total.run
@@ -103,6 +112,50 @@ def bind_weight(client: Any, plan: Any) -> Callable[..., Any] | None:
 
     # A compiled step rather has the two apart: each is joined with others.
     run.by_body = True  # type: ignore[attr-defined]
+    return run
+
+
+def into(
+    client: Any,
+    op: str,
+    x: Spec,
+    y: Spec,
+    out: Spec,
+    precision: Precision | None,
+    bias: Spec | None = None,
+    adds: bool = False,
+) -> Multiply:
+    """The function that queues ``out = x @ y`` in dense memory that is there, given by addresses.
+
+    The libraries must take both matrices as they lie; ``adds`` keeps what ``out`` holds and adds.
+    """
+    allowed = precision or IEEE
+    shape = layout.geometry((x.shape, x.strides), (y.shape, y.strides))
+    assert not any(shape.copies), "the operands are to be made ready first"
+    how = _arithmetic(x.dtype, out.dtype, allowed)
+    if adds:
+        library = lt if lt.library(client) is not None else cublas
+        return library.product(client, how, shape, adds=True)
+    return _by_library(_Task(client, op, x, y, bias, out, x.dtype, allowed), how, shape)
+
+
+def _weight_and_bias(client: Any, plan: Any, turned: Spec, down: Spec) -> Callable[..., Any] | None:
+    """Both gradients of a small layer in one kernel, which reads the rows once."""
+    kinds = (turned.dtype, down.dtype, *(spec.dtype for spec in plan.out))
+    if any(kind is not dtypes.float32 for kind in kinds):
+        return None
+    shape = layout.geometry((turned.shape, turned.strides), (down.shape, down.strides))
+    how = _arithmetic(dtypes.float32, dtypes.float32, plan.precision or IEEE)
+    own = small.best(client, shape) if how.compute == _IN_FLOAT else None
+    if own is None:
+        return None
+    multiply, pool = small.product_and_sums(client, shape, own), client.pool
+
+    def run(hg: Any, hx: Any) -> Any:
+        dw, db = (allocate(pool, spec) for spec in plan.out)
+        multiply(hg.address, hx.address, dw.address, db.address)
+        return dw, db
+
     return run
 
 
@@ -178,7 +231,7 @@ def _of_floats(task: _Task) -> Callable[..., Any]:
     plain, has_lt = how.compute == _IN_FLOAT, lt.library(task.client) is not None
     thin = skinny.bind(task.client, operand, result, shape, plain, has_lt)
     if thin is None:
-        multiply = _by_library(task, how, shape)
+        multiply = _small_or_library(task, how, shape)
     else:
         multiply = _thin_or(thin, functools.cache(lambda: _by_library(task, how, shape)))
     return _composed(task, shape, multiply, operand, result)
@@ -200,6 +253,52 @@ def _arithmetic(operand: DType, result: DType, allowed: Precision) -> lt.Arithme
         compute, scale = _IN_HALF, "float16"
     rounds = not result.is_half or allowed.half_reduction
     return lt.Arithmetic(operand.name, result.name, compute, scale, rounds)
+
+
+def small_choice(client: Any, how: lt.Arithmetic, shape: layout.Geometry) -> small.Choice | None:
+    """The tile of a small product of float32; None where a library multiplies.
+
+    What was measured before decides, if that is to be looked at, else a rule.
+    """
+    if not how.operand == how.result == "float32" or how.compute != _IN_FLOAT:
+        return None
+    if not small.fits(shape):
+        return None
+    found = small.candidates(client, shape)
+    number = tune.known(client, _tuned(client), repr(shape), len(found) + 1)
+    return None if number == len(found) else found[number]
+
+
+def _tuned(client: Any) -> str:
+    """The name of the file with the times of small products."""
+    library = lt.library(client)
+    return f"small-{0 if library is None else library.version}"
+
+
+def _small_or_library(task: _Task, how: lt.Arithmetic, shape: layout.Geometry) -> Multiply:
+    """A kernel of our own for small products of float32, unless a library was measured quicker."""
+    client = task.client
+    own = small_choice(client, how, shape)
+    if tune.mode() == "on" and how.operand == "float32" and small.fits(shape):
+        return _measured(task, how, shape)
+    return _by_library(task, how, shape) if own is None else small.product(client, shape, own)
+
+
+def _measured(task: _Task, how: lt.Arithmetic, shape: layout.Geometry) -> Multiply:
+    """The quickest of the tiles and the library, timed at the first call."""
+    client = task.client
+    found = small.candidates(client, shape)
+    runs = [small.product(client, shape, choice) for choice in found]
+    runs.append(_by_library(task, how, shape))
+    chosen: list[Multiply] = []
+
+    def run(*addresses: int) -> None:
+        if not chosen:
+            trials = [functools.partial(each, *addresses) for each in runs]
+            chosen.append(runs[tune.best(client, _tuned(client), repr(shape), trials)])
+        chosen[0](*addresses)
+
+    return run
 
 
 def _by_library(task: _Task, how: lt.Arithmetic, shape: layout.Geometry) -> Multiply:

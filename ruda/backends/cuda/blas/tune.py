@@ -38,14 +38,25 @@ def best(client: Any, library: str, key: str, trials: Sequence[Callable[[], None
     how = mode()
     if how == "off" or len(trials) == 1:
         return 0
-    driver = client.driver
-    name = f"{library}-{driver.multiprocessors}.json"
-    path = cache.folder(driver.arch) / "tuned" / name
+    path = _path(client, library)
     times = _known(path).get(key)
     if times is None and how == "on" and not _is_captured(client):
         times = _measured(client, trials)
         _keep(path, key, times)
     return 0 if times is None else _chosen(times, len(trials))
+
+
+def known(client: Any, library: str, key: str, count: int) -> int:
+    """Which of ``count`` candidates ``best`` took for the call ``key``, as far as that is kept."""
+    if mode() == "off":
+        return 0
+    times = _known(_path(client, library)).get(key)
+    return 0 if times is None else _chosen(times, count)
+
+
+def _path(client: Any, library: str) -> Path:
+    name = f"{library}-{client.driver.multiprocessors}.json"
+    return cache.folder(client.driver.arch) / "tuned" / name
 
 
 def _chosen(times: list[float], count: int) -> int:

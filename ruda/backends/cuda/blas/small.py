@@ -1,0 +1,247 @@
+"""Products of float32 that are too small for the libraries' tiles: a kernel of our own.
+
+A training step of a small model is many products of a few microseconds. What they cost depends on
+how evenly their tiles fill the device, so there are several sizes of tiles, and blocks that share
+the depth of one. Which of them a product gets follows from its shape and the device alone.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from ruda.backends.cuda.blas.layout import Geometry, Side
+from ruda.backends.cuda.blas.small_end import PLAIN, End
+from ruda.backends.cuda.launch import Launcher
+from ruda.backends.cuda.source import instance
+
+_DEPTH, _STAGES = 32, 4
+# Multiply-adds of a product between which this kernel is the quicker one.
+_LEAST, _MOST = 1 << 18, 1 << 28
+_MOST_ELEMENTS = 1 << 30
+_CLUSTERS = (1, 2, 4, 8)
+# How many of the tiles are timed where products are.
+_TRIED = 6
+
+
+class Tile(NamedTuple):
+    """The outputs of a block, those of a thread, and how many threads share the depth of one.
+
+    The last two are multiply-adds of a multiprocessor in a cycle, of the 128 that it could do, as
+    measured on an H200: where an operand lies along the depth, and where none does.
+    """
+
+    rows: int
+    columns: int
+    high: int
+    wide: int
+    slices: int
+    speed: int
+    speed_across: int
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return self.rows * self.columns // (self.high * self.wide) * self.slices
+
+
+TILES = (
+    Tile(64, 64, 8, 8, 2, 67, 72),
+    Tile(64, 32, 8, 4, 2, 66, 50),
+    Tile(64, 32, 8, 4, 4, 60, 50),
+    Tile(32, 32, 8, 4, 4, 53, 57),
+)
+# Cycles that joining the blocks of a cluster takes.
+_JOINING = {1: 0, 2: 1000, 4: 2500, 8: 3000}
+# Warps of a multiprocessor below which it waits for shared memory.
+_BUSY, _IDLE, _IDLE_ACROSS = 8, 0.75, 0.85
+
+
+class Kernel(NamedTuple):
+    """A class of kernels; ``end`` is what is done to the result."""
+
+    tile: Tile
+    cluster: int
+    a_deep: bool
+    b_deep: bool
+    a_unit: int
+    b_unit: int
+    sums: bool
+    relu: bool
+    end: End
+
+    @property
+    def name(self) -> str:
+        tile, sides = self.tile, f"{'nt'[not self.a_deep]}{'nt'[self.b_deep]}"
+        units = f"_{self.a_unit}{self.b_unit}" * (self.a_unit * self.b_unit < 16)
+        more = "_sums" * self.sums + "_relu" * self.relu
+        shape = f"{tile.rows}x{tile.columns}_{tile.high}x{tile.wide}x{tile.slices}"
+        return f"small_product_{sides}_{shape}_c{self.cluster}{units}{more}{self.end.name}"
+
+    @property
+    def shared(self) -> int:
+        """Bytes of shared memory of a block."""
+        tile = self.tile
+        outputs = tile.rows * tile.columns
+        parts = outputs * tile.slices if tile.slices > 1 else outputs * (self.cluster > 1)
+        room = max(_STAGES * _DEPTH * (tile.rows + tile.columns), parts)
+        return 4 * (room + self.sums * tile.slices * tile.rows)
+
+    def source(self) -> str:
+        """CUDA C of the kernel."""
+        tile = self.tile
+        text = instance(
+            __file__, NAME=self.name, TM=tile.rows, TN=tile.columns, RM=tile.high, RN=tile.wide,
+            SLICES=tile.slices, STAGES=_STAGES, CLUSTER=self.cluster, A_DEEP=int(self.a_deep),
+            B_DEEP=int(self.b_deep), A_UNIT=self.a_unit, B_UNIT=self.b_unit, SUMS=int(self.sums),
+            RELU=int(self.relu), **self.end.settings,
+        )  # fmt: skip
+        where = "// Architectures: sm_90a, sm_100a, sm_120.\n" if self.cluster > 1 else ""
+        return where + self.end.functions + text
+
+
+class Choice(NamedTuple):
+    """A tile, and how many blocks share its depth."""
+
+    tile: Tile
+    cluster: int
+
+
+def fits(shape: Geometry) -> bool:
+    """Whether a product of float32 is one for this kernel: not too large, and in one call."""
+    call = shape.calls[0]
+    evenly = len(shape.calls) == 1 and (call.count == 1 or shape.steps[2] == shape.m * shape.n)
+    work = call.count * shape.m * shape.n * shape.k
+    if not evenly or not _LEAST <= work <= _MOST:
+        return False
+    spread = (_extent(shape.x, shape.m, shape.k), _extent(shape.y, shape.k, shape.n))
+    batches = (call.count * abs(step) for step in shape.steps)
+    return max(*spread, *batches) < _MOST_ELEMENTS and call.count * 8 <= 65535
+
+
+def _extent(side: Side, rows: int, columns: int) -> int:
+    return side.leading * (columns if side.transposed else rows)
+
+
+@functools.lru_cache(maxsize=4096)
+def choices(shape: Geometry, multiprocessors: int, clusters: bool) -> tuple[Choice, ...]:
+    """The tiles for a product, the one that is expected to be the quickest first."""
+    found = []
+    for tile in TILES:
+        for cluster in _CLUSTERS if clusters else (1,):
+            if cluster == 1 or _up(shape.k, _DEPTH) >= 2 * cluster:
+                choice = Choice(tile, cluster)
+                found.append((expected(shape, choice, multiprocessors), choice))
+    return tuple(choice for _, choice in sorted(found, key=lambda pair: pair[0]))
+
+
+def expected(shape: Geometry, choice: Choice, multiprocessors: int) -> float:
+    """About how many cycles a product takes: what the fullest multiprocessor has to do."""
+    tile, cluster = choice
+    tiles = _up(shape.m, tile.rows) * _up(shape.n, tile.columns) * shape.calls[0].count
+    # Large clusters of large blocks find no place in the corners of the device.
+    room = multiprocessors * (0.8 if cluster > 2 and tile.rows > 32 else 1.0)
+    most = math.ceil(tiles * cluster / room)
+    pieces = _up(_up(shape.k, _DEPTH), cluster)
+    across = shape.x.transposed and not shape.y.transposed
+    speed: float = tile.speed_across if across else tile.speed
+    if most * tile.threads < 32 * _BUSY:
+        speed *= _IDLE_ACROSS if across else _IDLE
+    return most * pieces * _DEPTH * tile.rows * tile.columns / speed + _JOINING[cluster]
+
+
+def _up(size: int, unit: int) -> int:
+    return -(-size // unit)
+
+
+def has_clusters(client: Any) -> bool:
+    """Whether blocks can read each other's shared memory."""
+    found = re.match(r"sm_(\d+)", client.driver.arch)
+    return found is not None and int(found[1]) >= 90
+
+
+def candidates(client: Any, shape: Geometry) -> tuple[Choice, ...]:
+    """The tiles worth a trial, the one that the rule takes first."""
+    return choices(shape, client.driver.multiprocessors, has_clusters(client))[:_TRIED]
+
+
+def best(client: Any, shape: Geometry) -> Choice | None:
+    """What the rule takes for a product of float32; None if it is not for this kernel."""
+    return candidates(client, shape)[0] if fits(shape) else None
+
+
+class Bound:
+    """A product with its tile: call it with the addresses that its kernel takes.
+
+    Which of the operands and results lie at multiples of 16 bytes is seen when it is called; sums
+    are the same wherever they lie.
+    """
+
+    def __init__(
+        self, client: Any, shape: Geometry, choice: Choice, sums: bool, relu: bool, end: End
+    ) -> None:
+        self.client, self.shape, self.choice = client, shape, choice
+        self.sums, self.relu, self.end = sums, relu, end
+        self._launchers: dict[tuple[bool, bool, bool], Launcher] = {}
+        self._ready = self._launcher(True, True, True)
+
+    def __call__(self, ends: Sequence[int], x: int, y: int, bias: int = 0, sums: int = 0) -> None:
+        """Queue it; ``ends`` are the addresses of results and operands of what is done to them."""
+        joint = 0
+        for address in ends:
+            joint |= address
+        launch = self._ready
+        if (joint | x | y) & 15:
+            launch = self._launcher(not x & 15, not y & 15, not joint & 15)
+        launch(*ends, x, y, bias, sums)
+
+    def _launcher(self, a: bool, b: bool, packs: bool) -> Launcher:
+        found = self._launchers.get((a, b, packs))
+        if found is None:
+            found = self._launchers[a, b, packs] = self._made(a, b, packs)
+        return found
+
+    def _made(self, a: bool, b: bool, packs: bool) -> Launcher:
+        shape, (tile, cluster) = self.shape, self.choice
+        m, n, k = shape.m, shape.n, shape.k
+        a_deep, b_deep = not shape.x.transposed, shape.y.transposed
+        a_unit = _unit(a, shape.x, k if a_deep else m, shape.steps[0])
+        b_unit = _unit(b, shape.y, k if b_deep else n, shape.steps[1])
+        kernel = Kernel(
+            tile, cluster, a_deep, b_deep, a_unit, b_unit, self.sums, self.relu, self.end
+        )
+        pieces = _up(_up(k, _DEPTH), cluster)
+        packed = packs and n % 4 == 0
+        fixed = struct.pack(
+            "<2q8i", shape.steps[0], shape.steps[1], m, n, k, shape.x.leading, shape.y.leading,
+            pieces, packed, 0,
+        )  # fmt: skip
+        grid = (_up(n, tile.columns), _up(m, tile.rows), cluster * shape.calls[0].count)
+        widths = (1,) * (self.end.count + 4)
+        source, name = kernel.source(), kernel.name
+        return Launcher(
+            self.client, source, name, grid, tile.threads, widths, [fixed], kernel.shared
+        )
+
+
+def _unit(aligned: bool, side: Side, along: int, step: int) -> int:
+    """Elements that are copied at once: four where every four lie at a multiple of 16 bytes."""
+    return 4 if aligned and not (side.leading | along | step) & 3 else 1
+
+
+def product(
+    client: Any, shape: Geometry, choice: Choice, relu: bool = False
+) -> Callable[..., None]:
+    """The function that queues ``out = x @ y`` at the addresses (x, y, out[, bias])."""
+    bound = Bound(client, shape, choice, False, relu, PLAIN)
+    return lambda x, y, out, bias=0: bound((out,), x, y, bias)
+
+
+def product_and_sums(client: Any, shape: Geometry, choice: Choice) -> Callable[..., None]:
+    """As ``product``, at (x, y, out, sums): also the sums of the rows of x."""
+    bound = Bound(client, shape, choice, True, False, PLAIN)
+    return lambda x, y, out, sums: bound((out,), x, y, 0, sums)

@@ -1,0 +1,120 @@
+"""Products of float32 by tiles of our own: how operands lie, edges, clusters, both gradients."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ruda
+import ruda.nn.functional as F
+from ruda.backends.cuda.blas import layout, small
+from ruda.testing import assert_close
+
+compiler = pytest.importorskip("ruda.backends.cuda.compiler")
+
+# m, n, k: edges on all sides, and rows that are no multiple of 16 bytes.
+SIZES = {
+    "even": (96, 100, 104),
+    "odd": (67, 10, 513),
+    "deep": (33, 44, 1100),
+    "wide": (130, 190, 34),
+}
+
+
+def on(device: str, *shape: int, seed: int = 0) -> Any:
+    return ruda.asarray(
+        np.random.default_rng(seed).standard_normal(shape).astype("f"), device=device
+    )
+
+
+def launched(client: Any) -> list[str]:
+    return [name for name in client.driver.launches if name.startswith("small_product")]
+
+
+def laid(x: Any, turned: bool) -> Any:
+    """``x`` with its rows, or with its columns, without gaps."""
+    return ruda.asarray(x.numpy().T.copy(), device=str(x.device)).T if turned else x
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_every_way_that_operands_lie(client: Any, device: str, size: str) -> None:
+    m, n, k = SIZES[size]
+    x, y, bias = on(device, m, k), on(device, k, n, seed=1), on(device, n, seed=2)
+    want = x.numpy().astype("d") @ y.numpy().astype("d")
+    for turned in itertools.product((False, True), repeat=2):
+        client.driver.launches.clear()
+        got = laid(x, turned[0]) @ laid(y, turned[1])
+        assert launched(client), client.driver.launches
+        assert_close(got.to("cpu"), want, length=k, name="matmul")
+    got = F.linear(x, laid(y, True).T, bias)
+    assert_close(got.to("cpu"), want + bias.numpy(), length=k, name="linear")
+
+
+def test_batches_and_views(client: Any, device: str) -> None:
+    x, y = on(device, 3, 40, 72), on(device, 3, 72, 36, seed=1)
+    want = np.matmul(x.numpy().astype("d"), y.numpy().astype("d"))
+    assert_close((x @ y).to("cpu"), want, length=72, name="matmul")
+    wide, flat = on(device, 64, 131), on(device, 100 * 64 + 1, seed=3)
+    part = wide[:, 1:101]
+    got = part @ flat[1:].reshape((100, 64))
+    want = part.numpy().astype("d") @ flat.numpy()[1:].reshape(100, 64).astype("d")
+    assert_close(got.to("cpu"), want, length=100, name="matmul")
+    assert len(launched(client)) >= 2
+
+
+@pytest.mark.parametrize("cluster", [1, 2, 4, 8])
+@pytest.mark.parametrize("tile", small.TILES, ids=lambda t: f"{t.rows}x{t.columns}x{t.slices}")
+@pytest.mark.slow
+def test_every_tile(client: Any, device: str, tile: small.Tile, cluster: int) -> None:
+    m, n, k = 70, 68, 300
+    x, y, bias = on(device, m, k), on(device, k, n, seed=1), on(device, n, seed=2)
+    shape = layout.geometry((x.shape, x.strides), (y.shape, y.strides))
+    out = ruda.zeros((m, n), device=device)
+    multiply = small.product(client, shape, small.Choice(tile, cluster), relu=True)
+    multiply(*(t.handle.address for t in (x, y, out, bias)))
+    want = np.maximum(x.numpy().astype("d") @ y.numpy().astype("d") + bias.numpy(), 0)
+    assert_close(out.to("cpu"), want, length=k, name="product")
+
+
+def test_infinity_and_nan_stay_where_they_are(device: str) -> None:
+    x, y = np.zeros((70, 80), "f"), np.ones((80, 64), "f")
+    x[3, 5], x[9, 1], x[69, 79] = np.inf, np.nan, -np.inf
+    got = (ruda.asarray(x, device=device) @ ruda.asarray(y, device=device)).numpy()
+    assert np.all(got[3] == np.inf) and np.all(np.isnan(got[9])) and np.all(got[69] == -np.inf)
+    assert np.isfinite(np.delete(got, (3, 9, 69), axis=0)).all()
+
+
+@pytest.mark.parametrize(("rows", "high", "wide"), [(600, 40, 72), (129, 10, 256), (96, 70, 65)])
+def test_both_gradients_of_a_layer(
+    client: Any, device: str, rows: int, high: int, wide: int
+) -> None:
+    x, w, b = on(device, rows, wide), on(device, high, wide, seed=1), on(device, high, seed=2)
+    w.requires_grad = b.requires_grad = True
+    client.driver.launches.clear()
+    g = on(device, rows, high, seed=3)
+    (F.linear(x, w, b) * g).sum().backward()
+    assert any("_sums" in name for name in launched(client)), client.driver.launches
+    given, g = x.numpy().astype("d"), g.numpy().astype("d")
+    assert_close(w.grad.to("cpu"), g.T @ given, length=rows, name="weight")
+    assert_close(b.grad.to("cpu"), g.sum(0), length=rows, name="bias")
+
+
+def test_the_rule_spreads_over_the_device() -> None:
+    """Shapes of small models: none has blocks for less than half of 132 multiprocessors."""
+    shapes = ((2048, 384, 128), (2048, 128, 512), (128, 256, 784), (256, 256, 128), (2048, 96, 128))
+    for m, n, k in shapes:
+        shape = layout.geometry(((m, k), (k, 1)), ((k, n), (1, k)))
+        tile, cluster = small.choices(shape, 132, True)[0]
+        blocks = -(-m // tile.rows) * -(-n // tile.columns) * cluster
+        assert blocks >= 64, (m, n, k, tile, cluster)
+        assert all(choice.cluster == 1 for choice in small.choices(shape, 108, False))
+
+
+def test_nothing_is_spilt() -> None:
+    for tile, cluster in ((small.TILES[0], 1), (small.TILES[3], 8)):
+        kernel = small.Kernel(tile, cluster, False, False, 4, 4, True, True, small.PLAIN)
+        log = compiler.compile_cubin(kernel.source(), kernel.name, "sm_90a")[1]
+        assert " 0 bytes spill stores" in log, log
