@@ -58,6 +58,14 @@ class Instruction:
         """Whether ``run`` gives a tuple."""
         return self.plan is not None and self.plan.out.__class__ is tuple
 
+    def follow(self, instead: dict[Value, Value]) -> None:
+        """Read other values in the stead of those that ``instead`` says they are."""
+        self.inputs = tuple(instead.get(v, v) for v in self.inputs)
+        for value in self.outputs:
+            # Of a view, whose memory may be that of a result that is another's now.
+            found = instead.get(value.memory)
+            value.memory = value.memory if found is None else found.memory
+
 
 class Graph:
     """Instructions in order, over values that come from outside, from constants, or from them."""

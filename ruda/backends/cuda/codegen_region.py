@@ -17,7 +17,7 @@ from ruda.backends.cuda.codegen import HEADER, THREADS, Operand
 from ruda.backends.cuda.codegen_draws import Draw
 from ruda.backends.cuda.codegen_reads import Read, Walker
 from ruda.backends.cuda.codegen_steps import Step, functions
-from ruda.backends.cuda.codegen_templates import WALK
+from ruda.backends.cuda.codegen_templates import WALKING
 from ruda.backends.cuda.types import code_of, computed, stored
 from ruda.core.dtypes import DType
 
@@ -197,16 +197,7 @@ def _stores(region: Region, count: int, number: str) -> list[str]:
 
 
 _STRIDED = (
-    """
-struct Geometry {{ {index} n, size[{rank}]{fields}; }};
-
-// Coordinates from the row-major number of a pack of {count}; a stride for each input or place that
-// needs one. Sizes and strides along the last axis count packs.
-extern "C" __global__ void __launch_bounds__({threads})
-{name}({parameters}, const Geometry at) {{
-{singles}
-"""
-    + WALK
+    WALKING
     + """{body}
     }}
 }}
@@ -222,7 +213,7 @@ def _strided(region: Region) -> str:
     fields += [f"number[{numbers}]"] * (numbers > 0)
     return _STRIDED.format(
         **_common(region),
-        count=region.count,
+        function="",
         rank=region.rank,
         fields="".join(f", {field}" for field in fields),
         zeros="".join(f", {name}_at = 0" for name in names),

@@ -47,16 +47,22 @@ WALK = """    for ({index} i = ({index})blockIdx.x * {threads} + threadIdx.x; i 
 {heads}
 """
 
-STRIDED = (
+# A kernel over strides as far as the places in its operands, behind what ``function`` defines.
+WALKING = (
     """{function}
 struct Geometry {{ {index} n, size[{rank}]{fields}; }};
 
-// Coordinates from the row-major number of an element; a stride for each operand that needs one.
+// Coordinates from the row-major number of an element, or of a pack of them: n, the last size and
+// the strides along it count packs then. A stride for each operand that needs one.
 extern "C" __global__ void __launch_bounds__({threads})
 {name}({parameters}, const Geometry at) {{
 {singles}
 """
     + WALK
+)
+
+STRIDED = (
+    WALKING
     + """        out[{target}] = apply({from_memory});
     }}
 }}
@@ -67,14 +73,7 @@ extern "C" __global__ void __launch_bounds__({threads})
 # count packs. Every address is a multiple of a pack; an operand that repeats along the last
 # dimension gives its one element to all of the pack.
 PACKED = (
-    """{function}
-struct Geometry {{ {index} n, size[{rank}]{fields}; }};
-
-extern "C" __global__ void __launch_bounds__({threads})
-{name}({parameters}, const Geometry at) {{
-{singles}
-"""
-    + WALK
+    WALKING
     + """{packs}
         Pack<{out}, {count}> result;
 #pragma unroll

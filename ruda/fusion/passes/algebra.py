@@ -25,11 +25,7 @@ def simplify(graph: Graph, wanted: Set[Value]) -> None:
     instead: dict[Value, Value] = {}
     kept = []
     for instruction in graph.instructions:
-        instruction.inputs = tuple(instead.get(v, v) for v in instruction.inputs)
-        for value in instruction.outputs:
-            # Of a view, whose memory may be that of a result that is another's now.
-            found = instead.get(value.memory)
-            value.memory = value.memory if found is None else found.memory
+        instruction.follow(instead)
         found = None
         if not any(v.memory in shown for v in instruction.outputs):
             found = _simpler(instruction, makers)

@@ -19,10 +19,7 @@ def merge_duplicates(graph: Graph, wanted: Set[Value]) -> None:
     instead: dict[Value, Value] = {}
     kept = []
     for instruction in graph.instructions:
-        instruction.inputs = tuple(instead.get(v, v) for v in instruction.inputs)
-        for value in instruction.outputs:
-            # Of a view, whose memory may be that of a result that is another's now.
-            value.memory = instead.get(value.memory, value.memory)
+        instruction.follow(instead)
         found = first.setdefault(_key(instruction), instruction)
         replaceable = not any(v in wanted or v in owned for v in instruction.outputs)
         if found is instruction or not replaceable:

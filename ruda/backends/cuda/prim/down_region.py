@@ -18,7 +18,6 @@ from ruda.backends.cuda.memory import allocate
 from ruda.backends.cuda.prim.fold_region import FOLDS, Facts, Whole, reader
 from ruda.backends.cuda.prim.fold_region import facts as row_facts
 from ruda.backends.cuda.prim.rows import Kernel, Sharing, Side, Work, rows_of
-from ruda.backends.cuda.types import stored
 from ruda.core.dtypes import compute_of, uint32
 from ruda.core.spec import spec_of
 
@@ -69,15 +68,10 @@ class _Down(Whole):
     def finish(self) -> str:
         """From the folded values to what is written of them."""
         lines = []
-        for k, plan in enumerate(self.plans):
-            if k in self.full:
-                continue
-            kind, value = stored(plan.out.dtype), f"f{k}[k]"
-            if k not in self.folds:
-                value = self.call(k)
-            elif plan.op.name == "mean":
-                value = f"mean_of(f{k}[k], at.rows)"
-            lines.append(f"{kind} r{k}[VEC]; EACH r{k}[k] = to<{kind}>({value});")
+        for k in range(len(self.plans)):
+            if k not in self.full:
+                kind, value = self.folded_value(k, f"f{k}[k]", "at.rows")
+                lines.append(f"{kind} r{k}[VEC]; EACH r{k}[k] = {value};")
         rows = [k for k in self.region.kept if k not in self.full]
         lines += [f"EACH r{k}_data[i + k] = r{k}[k];" for k in rows]
         return "\n".join(f"    {line}" for line in lines)

@@ -184,18 +184,22 @@ class Whole:
             for k in sorted(needed)
         )
 
+    def folded_value(self, k: int, fold: str, count: str) -> tuple[str, str]:
+        """Type and value of step ``k`` on folded values, where ``fold`` is what has been folded."""
+        plan = self.plans[k]
+        value = fold if k in self.folds else self.call(k)
+        if k in self.folds and plan.op.name == "mean":
+            value = f"mean_of({fold}, {count})"
+        kind = stored(plan.out.dtype)
+        return kind, f"to<{kind}>({value})"
+
     def _once(self, level: int) -> str:
         """The steps on folded values that can run after ``level`` passes."""
         lines = []
-        for k, plan in enumerate(self.plans):
-            if self.levels[k] != level or k in self.full:
-                continue
-            kind, value = stored(plan.out.dtype), f"f{k}"
-            if k not in self.folds:
-                value = self.call(k)
-            elif plan.op.name == "mean":
-                value = f"mean_of(f{k}, at.n)"
-            lines.append(f"const {kind} r{k} = to<{kind}>({value});")
+        for k in range(len(self.plans)):
+            if self.levels[k] == level and k not in self.full:
+                kind, value = self.folded_value(k, f"f{k}", "at.n")
+                lines.append(f"const {kind} r{k} = {value};")
         return "\n".join(lines)
 
     def program(self) -> Program:
