@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ruda.core.dtypes import float32, float64
+from ruda.core.dtypes import FLOAT, float32, float64
 from ruda.core.errors import ArgumentError, DTypeError, ShapeError
 from ruda.core.shapes import broadcasts_to
 from ruda.ops.arith import abs, multiply, subtract
@@ -14,7 +14,11 @@ from ruda.ops.cast import astype
 from ruda.ops.conversion import asarray
 from ruda.ops.join import concat, stack
 from ruda.ops.movement import expand_dims, reshape
-from ruda.ops.table import composite
+from ruda.ops.reduce import unbroadcast
+from ruda.ops.reference.rotary import rotary
+from ruda.ops.rowwise import own_dtypes, wide
+from ruda.ops.rules import Specs
+from ruda.ops.table import composite, fused
 from ruda.ops.trig import cos, sin
 from ruda.tensor.given import given_tensors
 from ruda.tensor.tensor import RudaTensor
@@ -121,6 +125,62 @@ _SCALINGS: dict[Any, Callable[..., list[float]]] = {
 }
 
 
+def _turn_shape(op: Any, specs: Specs, *_: Any) -> Any:
+    return specs[0].shape
+
+
+def _turn_dtype(op: Any, specs: Specs, *_: Any) -> Any:
+    return own_dtypes(specs), specs[0].dtype
+
+
+def _halves(x: RudaTensor, interleaved: bool) -> tuple[RudaTensor, RudaTensor]:
+    """The first and the second feature of each pair."""
+    if interleaved:
+        return x[..., ::2], x[..., 1::2]
+    half = x.shape[-1] // 2
+    return x[..., :half], x[..., half:]
+
+
+def _cos_vjp(g: Any, x: Any, cos_spec: Any, interleaved: bool) -> Any:
+    pairs = zip(_halves(wide(g), interleaved), _halves(wide(x), interleaved), strict=True)
+    first, second = (a * b for a, b in pairs)
+    return unbroadcast(first + second, cos_spec.shape)
+
+
+def _sin_vjp(g: Any, x: Any, sin_spec: Any, interleaved: bool, back: bool) -> Any:
+    (g1, g2), (x1, x2) = _halves(wide(g), interleaved), _halves(wide(x), interleaved)
+    turned = g1 * x2 - g2 * x1 if back else g2 * x1 - g1 * x2
+    return unbroadcast(turned, sin_spec.shape)
+
+
+@fused(
+    "rotary",
+    "x cos sin",
+    "interleaved back",
+    shape=_turn_shape,
+    dtype=_turn_dtype,
+    numpy=rotary,
+    vjp=(
+        lambda g, cos, sin, interleaved, back: _turned(g, cos, sin, interleaved, not back),
+        _cos_vjp,
+        _sin_vjp,
+    ),
+    accepts=FLOAT,
+)
+def _turned(
+    x: RudaTensor, cos: RudaTensor, sin: RudaTensor, interleaved: bool, back: bool
+) -> RudaTensor:
+    """All pairs of ``x [..., 2 R]`` turned by the angles of ``cos`` and ``sin [..., R]``."""
+    first, second = _halves(wide(x), interleaved)
+    c, s = wide(cos), wide(-sin if back else sin)
+    turned = [first * c - second * s, second * c + first * s]
+    if interleaved:
+        out = reshape(stack(turned, axis=-1), x.shape)
+    else:
+        out = concat(turned, axis=-1)
+    return astype(out, x.dtype, copy=False)
+
+
 @composite
 @given_tensors
 def apply_rotary(
@@ -137,18 +197,10 @@ def apply_rotary(
     [[-2.0, 1.0]]
     """
     half = _check_turn(x, cos, sin)
-    turning, rest = x[..., : 2 * half], x[..., 2 * half :]
-    if interleaved:
-        first, second = turning[..., ::2], turning[..., 1::2]
-    else:
-        first, second = turning[..., :half], turning[..., half:]
-    turned = [first * cos - second * sin, second * cos + first * sin]
-    if interleaved:
-        out = reshape(stack(turned, axis=-1), turning.shape)
-    else:
-        out = concat(turned, axis=-1)
-    out = astype(out, x.dtype, copy=False)
-    return concat([out, rest], axis=-1) if rest.shape[-1] else out
+    if 2 * half == x.shape[-1]:
+        return _turned(x, cos, sin, bool(interleaved), False)
+    turned = _turned(x[..., : 2 * half], cos, sin, bool(interleaved), False)
+    return concat([turned, x[..., 2 * half :]], axis=-1)
 
 
 def _check_turn(x: RudaTensor, cos: RudaTensor, sin: RudaTensor) -> int:

@@ -113,11 +113,12 @@ class Rows:
     outer: int = 1
     inner: int = 1
     ring: int = 0
+    cluster: int = 1
 
     @property
     def threads(self) -> int:
         """Threads of a block: one group that is more than a warp, or many that are not."""
-        return self.lanes if self.lanes > 32 else 128
+        return self.lanes // self.cluster if self.lanes > 32 else 128
 
     @property
     def walks(self) -> bool:
@@ -127,7 +128,7 @@ class Rows:
     @property
     def groups(self) -> int:
         """Rows that a block works on at a time."""
-        return self.threads // self.lanes
+        return max(1, self.threads // self.lanes)
 
     @property
     def name(self) -> str:
@@ -137,6 +138,7 @@ class Rows:
         outs = "_".join(code_of(o.dtype) for o in self.outs)
         size = f"{self.mode}{self.lanes}x{self.per}x{self.vec}_r{self.outer}{self.inner}"
         size += f"_ring{self.ring}" if self.ring else ""
+        size += f"_cluster{self.cluster}" if self.cluster > 1 else ""
         return f"{self.program.name}_{codes}_to_{outs or code_of(self.row_dtype)}_{size}"
 
     @property
@@ -144,26 +146,33 @@ class Rows:
         """The dtypes of what is written once a row."""
         return self.program.row_types or (self.row_dtype,) * len(self.program.row_outs)
 
+    @property
+    def folded(self) -> int:
+        """The most values that are folded together."""
+        return max((len(p.folds) for p in self.program.passes), default=1) or 1
+
     def of(self, role: str) -> list[Input]:
         """The operands of a role."""
         return [i for i in self.inputs if i.role == role]
 
     @property
     def shared(self) -> int:
-        """Bytes of the ring."""
+        """Bytes of the ring, or of what the blocks of a cluster send each other."""
+        if self.cluster > 1:
+            return 16 + self.compute.itemsize * self.folded * 2 * (32 + self.cluster)
         nbytes = sum(i.dtype.itemsize for i in self.of("rows")) * self.vec
         return self.ring * self.per * self.threads * nbytes
 
 
-_KERNEL = """#include "ruda/rows.cuh"
+_KERNEL = """#include "ruda/{header}.cuh"
 
 typedef {compute} T;
 static const int LANES = {lanes}, PER = {per}, VEC = {vec}, GROUPS = {groups}, HALF = {half};
 struct Geometry {{ i64 rows, n, osize[{outer}], isize[{inner}]{fields}; }};
-__device__ __forceinline__ T exp_of(T v) {{ return {exp}(v); }}
+__device__ __forceinline__ T exp_of(T v) {{ return {exp}(v); }}{cluster}
 {functions}
 // Rows of n elements through strides, {groups} a block; {threads} threads, {mode}.
-extern "C" __global__ void __launch_bounds__({bounds})
+extern "C" __global__ void {dims}__launch_bounds__({bounds})
 {name}({parameters}, const Geometry at) {{
     {shared};
     int turn = 0;
@@ -174,11 +183,15 @@ extern "C" __global__ void __launch_bounds__({bounds})
 """
 
 
+_CLUSTER = """
+static const int CLUSTER = {};
+typedef Mail<T, CLUSTER, HALF> Post;
+// Architectures: sm_90a, sm_100a, sm_120."""
+
+
 def source(kernel: Rows) -> str:
     """The CUDA C of one kernel."""
     body = _columns(kernel) if kernel.mode == "columns" else _rows(kernel)
-    k = max((len(p.folds) for p in kernel.program.passes), default=1) or 1
-    shared = kernel.lanes > 32 and kernel.mode != "columns"
     named = (i.name for i in kernel.inputs if i.role not in ("one", "value"))
     strides = (*named, *(o.name for o in kernel.outs))
     fields = "".join(f", {s}_outer[{kernel.outer}], {s}_inner[{kernel.inner}]" for s in strides)
@@ -204,16 +217,29 @@ def source(kernel: Rows) -> str:
         mode=kernel.mode,
         name=kernel.name,
         parameters=", ".join(_parameters(kernel)),
-        half=32 * k,
-        shared="__shared__ T scratch[2 * HALF]" if shared else "T* const scratch = nullptr",
+        half=32 * kernel.folded,
+        shared=_scratch(kernel),
+        header="shared_rows" if kernel.cluster > 1 else "rows",
+        cluster=_CLUSTER.format(kernel.cluster) if kernel.cluster > 1 else "",
+        dims=f"__cluster_dims__(1, 1, {kernel.cluster}) " if kernel.cluster > 1 else "",
         constants="\n".join(constants),
         functions=kernel.program.functions,
         body=body,
     )
 
 
+def _scratch(kernel: Rows) -> str:
+    """Where folds meet."""
+    if kernel.cluster > 1:
+        return "DYNAMIC_SHARED(Post, post);\n    Post& scratch = *post;\n    scratch.open()"
+    shared = kernel.lanes > 32 and kernel.mode != "columns"
+    return "__shared__ T scratch[2 * HALF]" if shared else "T* const scratch = nullptr"
+
+
 def _bounds(kernel: Rows) -> str:
     """Sums and long rows take registers: a thread may have 128 of them."""
+    if kernel.cluster > 1:
+        return f"{kernel.threads}, {1024 // kernel.threads}"
     if kernel.walks:
         return f"{kernel.threads}, {max(1, 512 // kernel.threads)}"
     return f"{kernel.threads}"
@@ -369,10 +395,13 @@ def _declared(kernel: Rows, suffix: str) -> list[str]:
     return lines + [f"    {i.value} {i.name}{suffix} = {i.value}(0);" for i in kernel.of("row")]
 
 
-def _placed() -> list[str]:
-    """Where a thread is in the row, and the first row and the step of its block."""
+def _placed(kernel: Rows) -> list[str]:
+    """Where a thread is in the row, and the first row and the step of its block or cluster."""
+    places = "lane = threadIdx.x % LANES, group = threadIdx.x / LANES"
+    if kernel.cluster > 1:
+        places = f"lane = blockIdx.z * {kernel.threads} + threadIdx.x, group = 0"
     return [
-        "    const int lane = threadIdx.x % LANES, group = threadIdx.x / LANES;",
+        f"    const int {places};",
         "    const i64 start = (i64)blockIdx.x * GROUPS, step = (i64)gridDim.x * GROUPS;",
     ]
 
@@ -381,7 +410,7 @@ def _rows(kernel: Rows) -> str:
     """The loop over rows."""
     program, held = kernel.program, kernel.mode == "held"
     ahead = kernel.walks
-    lines = _placed()
+    lines = _placed(kernel)
     lines += _declared(kernel, "")
     if ahead:
         lines += _declared(kernel, "_next")

@@ -13,7 +13,7 @@ from ruda.ops.positions import (
     rotary_frequencies,
     sinusoidal_positions,
 )
-from tests.table.sample import Bad, Composed
+from tests.table.sample import Bad, Composed, Sample
 
 
 def _interleaved(x: Any, cos: Any, sin: Any) -> Any:
@@ -27,6 +27,17 @@ def _biased(slopes: Any) -> Any:
 def _waves(scale: Any) -> Any:
     return scale * sinusoidal_positions(ruda.arange(5), 6, dtype=scale.dtype)
 
+
+_ROTARY = ((2, 3, 4, 8), (4, 4), (4, 4))
+SAMPLES = {
+    "rotary": [
+        Sample(_ROTARY, (False, False)),
+        Sample(_ROTARY, (True, True)),
+        Sample(((2, 3, 6), (2, 1, 3), (3,)), (False, True)),
+        Sample(((5, 1, 16), (5, 1, 8), (5, 1, 8)), (True, False)),
+        Sample(((0, 4), (2,), (2,)), (False, False)),
+    ],
+}
 
 COMPOSED = [
     Composed("apply_rotary", apply_rotary, ((2, 3, 4, 6), (4, 3), (4, 3))),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -26,6 +27,8 @@ _LONGEST = 1 << 30
 _MOST_AHEAD, _RING = 4, 96 << 10
 # Threads of a block that a long row fills alone, and shared memory that it has beside the ring.
 _BLOCK, _BESIDE = 512, 4 << 10
+# Blocks that share a row, and the packs that each of their threads keeps.
+_MOST_BLOCKS, _KEPT = 8, 8
 
 
 class Side(NamedTuple):
@@ -152,6 +155,7 @@ class Sharing(NamedTuple):
     lanes: int
     per: int
     long: bool = False
+    cluster: int = 1
 
 
 def _power(n: int) -> int:
@@ -179,11 +183,33 @@ def _held(work: Work, program: Program, vec: int) -> Sharing | None:
         lanes = max(64, _power(-(-packs // most)))
     per = _power(-(-packs // lanes))
     if lanes > _BLOCK // _size(work) and not program.sums and vec > 1:
+        shared = _shared(work, packs, count)
+        if shared is not None:
+            return shared
         # Blocks that walk over rows pay no more than one such block on a multiprocessor.
         lanes = _BLOCK // _size(work)
         per = _power(-(-packs // lanes))
         return None if per > 2 * most else Sharing("held", lanes, per, long=True)
     return None if lanes > widest else Sharing("held", lanes, per)
+
+
+def _shared(work: Work, packs: int, count: int) -> Sharing | None:
+    """How blocks of a cluster keep a row together, several of them on a multiprocessor."""
+    if not _has_clusters(work.client):
+        return None
+    kept = max(1, _KEPT // (count * _size(work)))
+    for lanes in (256 // _size(work), 512 // _size(work)):
+        blocks = _power(-(-packs // (lanes * kept)))
+        if blocks <= _MOST_BLOCKS:
+            lanes *= blocks
+            return Sharing("held", lanes, _power(-(-packs // lanes)), cluster=blocks)
+    return None
+
+
+def _has_clusters(client: Any) -> bool:
+    """Whether blocks can send into each other's shared memory."""
+    found = re.match(r"sm_(\d+)", client.driver.arch)
+    return found is not None and int(found[1]) >= 90
 
 
 def _streamed(work: Work, program: Program, vec: int) -> Sharing:
@@ -245,7 +271,7 @@ class Kernel:
             self.work.client,
             source(kernel),
             kernel.name,
-            blocks,
+            blocks if kernel.cluster == 1 else (blocks, 1, kernel.cluster),
             kernel.threads,
             widths,
             [self.geometry()],
@@ -274,6 +300,7 @@ class Kernel:
             vec,
             len(layout.outer),
             len(layout.inner),
+            cluster=shape.cluster,
         )
         return replace(made, ring=_ring(made, shape.long, work.client.driver.shared_memory))
 

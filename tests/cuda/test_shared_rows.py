@@ -1,0 +1,62 @@
+"""Rows that the blocks of a cluster share, on an emulated GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ruda
+import ruda.nn.functional as F
+from ruda.backends.cuda.launch import spied
+from ruda.testing import assert_close
+
+
+def check(function: Callable[..., Any], device: str, *given: Any, length: int) -> list[str]:
+    """Compare with the CPU in float64; returns the names of the kernels that ran."""
+    names: list[str] = []
+    with spied(lambda launcher: names.append(launcher.name)):
+        got = function(*(t.to(device) for t in given))
+    want = function(*(t.astype("float64") for t in given))
+    assert_close(got.to("cpu"), want.numpy(), length=length)
+    return names
+
+
+@pytest.mark.parametrize(("n", "blocks"), [(16392, 2), (40000, 4), (131072, 8)])
+def test_lengths(device: str, rng: np.random.Generator, n: int, blocks: int) -> None:
+    x = ruda.asarray(rng.standard_normal((3, n)), dtype="bfloat16")
+    names = check(F.softmax, device, x, length=n)
+    assert [name.rsplit("_", 1)[1] for name in names] == [f"cluster{blocks}"]
+
+
+def test_more_rows_than_clusters(device: str, rng: np.random.Generator) -> None:
+    x = ruda.asarray(rng.standard_normal((40, 20000)), dtype="bfloat16")
+    w, b = (ruda.asarray(rng.standard_normal(20000), dtype="float32") for _ in range(2))
+    names = check(F.layer_norm, device, x, w, b, length=20000)
+    assert any("cluster" in name for name in names)
+
+
+def test_rows_through_strides(device: str, rng: np.random.Generator) -> None:
+    x = ruda.asarray(rng.standard_normal((2, 3, 18000)), dtype="bfloat16")
+    names = check(lambda t: F.softmax(t.permute(1, 0, 2)[::-1]), device, x, length=18000)
+    assert any("cluster" in name for name in names)
+
+
+def test_not_a_number_spreads_over_the_row_alone(device: str) -> None:
+    x = np.zeros((2, 40000), np.float32)
+    x[1, 39999] = np.nan
+    found = F.softmax(ruda.asarray(x, dtype="bfloat16").to(device)).to("cpu").numpy()
+    assert np.isfinite(found[0].astype(np.float32)).all()
+    assert np.isnan(found[1].astype(np.float32)).all()
+
+
+def test_backward(device: str, rng: np.random.Generator) -> None:
+    x = ruda.asarray(rng.standard_normal((2, 20000)), dtype="bfloat16")
+
+    def slope(t: Any) -> Any:
+        _, pull = ruda.vjp(F.softmax, t)
+        return pull(t)[0]
+
+    assert any("cluster" in name for name in check(slope, device, x, length=20000))
