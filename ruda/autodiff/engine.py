@@ -13,7 +13,7 @@ from ruda.autodiff.pieces import SLICE, Pieces, met, sliced
 from ruda.autodiff.rules import cotangents
 from ruda.autodiff.shaping import fitted
 from ruda.core.errors import DeviceError, DTypeError, GradientError, ShapeError
-from ruda.core.mode import recording
+from ruda.core.mode import pulling
 from ruda.ops.arith import add
 from ruda.ops.create import ones_like
 from ruda.ops.movement import copy
@@ -85,7 +85,7 @@ def walk(
     pending: dict[Any, Any] = {}
     for node, seed in roots:
         _push(pending, node, seed)
-    with recording(create_graph):
+    with pulling(create_graph, retain_graph):
         for node, edges in reversed(order):
             g = pending.pop(node, None)
             if g is None or (useful is not None and node not in useful):

@@ -23,10 +23,11 @@ class Mode:
     nodes, draws and assignments while ``checkpoint`` runs a function, or None. ``precision``: the
     faster arithmetic that is allowed, or None for IEEE everywhere. ``special`` says that one of
     these four is set, so that the hot path tests a single attribute, and ``beyond`` that it is not
-    ``cast`` alone, which most operators do not look at.
+    ``cast`` alone, which most operators do not look at. ``last`` says that a backward walk runs a
+    vjp and lets go of what its node saved afterwards.
     """
 
-    __slots__ = ("beyond", "cast", "grad", "precision", "recorder", "special", "tracer")
+    __slots__ = ("beyond", "cast", "grad", "last", "precision", "recorder", "special", "tracer")
 
     def __init__(
         self,
@@ -35,8 +36,10 @@ class Mode:
         tracer: Tracer | None = None,
         recorder: Recorder | None = None,
         precision: Precision | None = None,
+        last: bool = False,
     ) -> None:
         self.grad = grad
+        self.last = last
         self.cast = cast
         self.tracer = tracer
         self.recorder = recorder
@@ -46,11 +49,11 @@ class Mode:
 
     def but(self, **changes: Any) -> Mode:
         """This mode with some fields changed."""
-        fields = self.grad, self.cast, self.tracer, self.recorder, self.precision
+        fields = self.grad, self.cast, self.tracer, self.recorder, self.precision, self.last
         return Mode(**dict(zip(_FIELDS, fields, strict=True)) | changes)
 
 
-_FIELDS = ("grad", "cast", "tracer", "recorder", "precision")
+_FIELDS = ("grad", "cast", "tracer", "recorder", "precision", "last")
 MODE: ContextVar[Mode] = ContextVar("ruda.mode", default=Mode())
 
 
@@ -71,6 +74,7 @@ class Using:
 
 
 _PLAIN = (Mode(False), Mode(True))
+_LAST = Mode(False, last=True)
 
 
 def recording(grad: bool, **changes: Any) -> Using:
@@ -82,6 +86,16 @@ def recording(grad: bool, **changes: Any) -> Using:
     if tracer is None and not changes:
         return Using(_PLAIN[grad])
     return Using(Mode(grad, tracer=tracer, **changes))
+
+
+def pulling(create_graph: bool, retain_graph: bool) -> Using:
+    """As ``recording``, for the vjps of a walk; outside of a trace they know when it is the last.
+
+    Nodes that are recorded again are never walked for the last time.
+    """
+    mode = MODE.get()
+    last = not (create_graph or retain_graph or mode.tracer is not None)
+    return Using(_LAST) if last else recording(create_graph)
 
 
 class ModeSwitch(ContextDecorator):

@@ -14,6 +14,8 @@ from tests.table.sample import Bad, Composed, Sample
 
 LABELS = np.array([1, -100, 3])
 PLACES = np.array([1, -2, 4])
+ALL, FIRST, NONE = (True,) * 3, (True, False, False), (False,) * 3
+FIXED = ("target", "count")
 SMOOTHED, PLAIN = (-100, 0.1, 0.01), (-100, 0.0, 0.0)
 
 SAMPLES = {
@@ -39,6 +41,17 @@ SAMPLES = {
         Sample(((3,), None, (3, 2), (4, 2), LABELS, None, (3,)), PLAIN),
         Sample((None, (3,), (3, 2), (4, 2), LABELS, None, (3,)), PLAIN),
     ],
+    # The gradients are for the tape: only the loss is differentiated.
+    "linear_cross_entropy_sum": [
+        Sample(((3, 2), (4, 2), LABELS, (4,), np.array(2)), (*SMOOTHED, NONE), constants=FIXED),
+        Sample(((3, 2), (4, 2), LABELS, (4,), np.array(2)), (*SMOOTHED, ALL), grad=False),
+        Sample(((3, 2), (4, 2), LABELS, None, None), (*PLAIN, FIRST), grad=False),
+        Sample(((0, 2), (4, 2), LABELS[:0], (4,), None), (*PLAIN, ALL), grad=False),
+    ],
+    "linear_cross_entropy_scaled": [
+        Sample(((3, 4), ()), (False,)),
+        Sample(((0, 4), ()), (False,)),
+    ],
     "class_gradient": [
         Sample(((3, 4), PLACES, *[(3,)] * 4), (float32,), (float32,)),
         Sample(((3, 4), PLACES, *[(3,)] * 4), (float64,), (float64,)),
@@ -55,6 +68,13 @@ COMPOSED = [
         "linear_cross_entropy",
         lambda x, w, b: linear_cross_entropy(x, w, ruda.asarray(LABELS), bias=b),
         ((3, 2), (4, 2), (4,)),
+    ),
+    Composed(
+        "linear_cross_entropy-sum",
+        lambda x, w: linear_cross_entropy(
+            x, w, ruda.asarray(LABELS), reduction="sum", label_smoothing=0.1, z_loss=0.01
+        ),
+        ((3, 2), (4, 2)),
     ),
 ]
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ruda.backends.cuda.codegen_rows import Pass, Program
-from ruda.backends.cuda.prim.rows import Work, bind, row_of, rows_of
+from ruda.backends.cuda.prim.rows import Kernel, Work, bind, row_of, rows_of
 from ruda.core.dtypes import compute_of
+from ruda.core.spec import Spec
 
 _PROGRAM = Program(
     "class_gradient",
@@ -24,14 +25,31 @@ _PROGRAM = Program(
 )
 
 
-def _bound(client: Any, plan: Any) -> Callable[..., Any] | None:
-    logits, *rows = plan.specs
+_BESIDE = ("target", "lse", "slope", "share", "flat")
+
+
+def _work(client: Any, specs: Sequence[Spec], out: Spec) -> Work:
+    logits, *rows = specs
     shape, wide = logits.shape, compute_of(logits.dtype)
-    names = plan.op.args[1:]
-    beside = [row_of(name, spec, shape, (1,)) for name, spec in zip(names, rows, strict=True)]
+    beside = [row_of(name, spec, shape, (1,)) for name, spec in zip(_BESIDE, rows, strict=True)]
     inputs = (rows_of("logits", logits, shape), *beside)
-    work = Work(client, shape, (1,), inputs, (rows_of("dx", plan.out, shape),), wide, wide)
+    return Work(client, shape, (1,), inputs, (rows_of("dx", out, shape),), wide, wide)
+
+
+def _bound(client: Any, plan: Any) -> Callable[..., Any] | None:
+    work = _work(client, plan.specs, plan.out)
     return bind(plan, work, None, _PROGRAM, range(len(plan.specs)))
+
+
+def into(client: Any, specs: Sequence[Spec], out: Spec) -> Callable[..., None]:
+    """The same into memory that is there: from the addresses of ``out`` and of the operands."""
+    kernel = Kernel(_work(client, specs, out), None, _PROGRAM)
+
+    def run(written: int, logits: int, *beside: int) -> None:
+        launcher, _, _ = kernel.made(kernel.pick((written, logits)))
+        launcher(written, logits, *beside)
+
+    return run
 
 
 KERNELS = {"class_gradient": _bound}
