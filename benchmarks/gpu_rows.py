@@ -1,4 +1,4 @@
-"""Rows along the last axis on a GPU: norms, softmax, losses, SwiGLU, against PyTorch.
+"""Rows along the last axis on a GPU: norms, softmax, losses, SwiGLU, rotary, against PyTorch.
 
 Forward is timed without a tape; backward is what follows from an output that is kept, gradients of
 parameters included. A backward of PyTorch runs on a graph that it keeps as well.
@@ -35,6 +35,18 @@ class Contest(NamedTuple):
     peers: tuple[str, ...] = ()
     # Operands that are not normal numbers of the dtype: class indices below this.
     classes: int = 0
+    # The last operands are constants: so many have no gradient.
+    constants: int = 0
+
+
+class Measured(NamedTuple):
+    """One direction of a contest: times by name, bytes to move, the goal, errors by name."""
+
+    case: str
+    times: Any
+    nbytes: float
+    goal: float
+    errors: dict[str, float]
 
 
 def _arrays(contest: Contest, seed: int) -> list[Any]:
@@ -72,23 +84,19 @@ def _as_torch(tensor: Any) -> Any:
     return torch.from_dlpack(tensor)
 
 
-def _errors(contest: Contest, outs: dict[str, Any]) -> dict[str, float]:
+def _errors(contest: Contest, values: list[Any], outs: dict[str, Any]) -> dict[str, float]:
     """The worst error of each library's outputs on the first rows, against float64."""
-    wide = [v.double() if v.is_floating_point() else v for v in _arrays(contest, 0)]
-    rows = len(wide[0])
-    cut = [v[:_CHECKED] if len(v) == rows else v for v in wide]
-    want = _flat(contest.theirs(*cut))
-    if want[0].ndim == 0:
-        want, outs = _flat(contest.theirs(*wide)), outs
+    cut = [v[:_CHECKED] if v.shape[:-1] == values[0].shape[:-1] else v for v in values]
+    want = _flat(contest.theirs(*(v.double() for v in cut)))
     found = {}
     for name, out in outs.items():
         pairs = zip(_flat(out), want, strict=True)
-        found[name] = max(_error(g[: len(w)] if w.ndim else g, w) for g, w in pairs)
+        found[name] = max(_error(g[: len(w)], w) for g, w in pairs)
     return found
 
 
-def run(contest: Contest) -> Iterator[Line]:
-    """The lines of forward and of backward."""
+def measured(contest: Contest) -> Iterator[Measured]:
+    """Forward, then backward, as far as the contest has them."""
     import torch._functorch.config
 
     import ruda
@@ -105,7 +113,7 @@ def run(contest: Contest) -> Iterator[Line]:
             "TE": contest.theirs(*first),
             "TC": compiled(*first),
         }
-        errors = _errors(contest, outs)
+        errors = _errors(contest, first, outs)
         del outs
         if contest.forward is not None:
             times = alternate(
@@ -115,27 +123,38 @@ def run(contest: Contest) -> Iterator[Line]:
                     "TC": rotated(compiled, [tuple(v) for v in sets]),
                 }
             )
-            yield _line(contest, "forward", times, contest.forward, contest.goals[0], errors)
+            yield Measured("forward", times, contest.forward, contest.goals[0], errors)
     if contest.backward is not None:
         times = alternate(_backwards(contest, compiled, sets, mine))
-        yield _line(contest, "backward", times, contest.backward, contest.goals[1], errors)
+        yield Measured("backward", times, contest.backward, contest.goals[1], errors)
 
 
-def _line(
-    contest: Contest, case: str, times: Any, nbytes: float, goal: float, errors: dict[str, float]
-) -> Line:
+def run(contest: Contest) -> Iterator[Line]:
+    """The lines of forward and of backward."""
+    for found in measured(contest):
+        yield _line(contest, found)
+
+
+def _line(contest: Contest, found: Measured) -> Line:
     return result(
         contest.row,
-        case,
-        times,
-        goal=goal,
+        found.case,
+        found.times,
+        goal=found.goal,
         peers=contest.peers or ("TE", "TC"),
         strategy="row-engine",
-        floor=nbytes / BANDWIDTH,
-        error=errors["ruda"],
-        peer_error=min(errors["TE"], errors["TC"]),
+        floor=found.nbytes / BANDWIDTH,
+        error=found.errors["ruda"],
+        peer_error=min(found.errors["TE"], found.errors["TC"]),
         **facts(),
     )
+
+
+def _against(contest: Contest, found: Measured, goals: dict[str, float]) -> Iterator[Line]:
+    """A line for each peer that has a goal of its own, of one measurement."""
+    for peer, goal in goals.items():
+        case = f"{found.case}, against {peer}"
+        yield _line(contest._replace(peers=(peer,)), found._replace(case=case, goal=goal))
 
 
 def _backwards(contest: Contest, compiled: Any, sets: Any, mine: Any) -> dict[str, Any]:
@@ -144,17 +163,17 @@ def _backwards(contest: Contest, compiled: Any, sets: Any, mine: Any) -> dict[st
 
     import ruda
 
+    count = len(contest.shapes) - contest.constants
+
     def pulled(values: Any) -> tuple[Any, ...]:
-        real = [v for v in values if v.dtype.is_floating]
-        rest = [v for v in values if not v.dtype.is_floating]
+        real, rest = values[:count], values[count:]
         out, pull = ruda.vjp(lambda *x: contest.ours(*x, *rest), *real)
         seeds = tuple(ruda.ones(t.shape, dtype=t.dtype, device="cuda") for t in _flat(out))
         return pull, seeds if isinstance(out, tuple) else seeds[0]
 
     def grads(function: Any, values: Any) -> tuple[Any, ...]:
-        leaves = [v.detach().requires_grad_() if v.is_floating_point() else v for v in values]
-        outs = _flat(function(*leaves))
-        real = [v for v in leaves if v.is_floating_point()]
+        real = [v.detach().requires_grad_() for v in values[:count]]
+        outs = _flat(function(*real, *values[count:]))
         return outs, real, [torch.ones_like(t) for t in outs]
 
     def again(outs: Any, real: Any, seeds: Any) -> Any:
@@ -217,10 +236,9 @@ def added_norm() -> Iterator[Line]:
 
     moved = 4 * _bytes(shape)
     shapes = (shape, shape, (4096,))
-    for goal, peer in ((1.0, "TC"), (1.2, "TE")):
-        contest = Contest("A4", shapes, add_rms_norm, theirs, moved, None, (goal, goal), (peer,))
-        for made in run(contest):
-            yield {**made, "case": f"forward, against {peer}"}
+    contest = Contest("A4", shapes, add_rms_norm, theirs, moved, None, (1.0, 1.0))
+    for found in measured(contest):
+        yield from _against(contest, found, {"TC": 1.0, "TE": 1.2})
 
 
 @row("A5", "softmax of long rows, 16384 x 131072 in bfloat16")
@@ -266,11 +284,8 @@ def cross_entropy() -> Iterator[Line]:
     found["ruda"] = _as_torch(found["ruda"])
     errors = {name: _error(grad[:_CHECKED], want) for name, grad in found.items()}
     del found
-    times = alternate(calls)
-    for goal, peer in ((3.0, "TE"), (1.2, "TC")):
-        target_of = contest._replace(peers=(peer,))
-        case = f"forward and backward, against {peer}"
-        yield _line(target_of, case, times, 3 * _bytes(shape), goal, errors)
+    both = Measured("forward and backward", alternate(calls), 3 * _bytes(shape), 1.0, errors)
+    yield from _against(contest, both, {"TE": 3.0, "TC": 1.2})
 
 
 @row("A8", "SwiGLU 8192 x 16384 in bfloat16, forward and backward")
@@ -283,3 +298,42 @@ def swiglu() -> Iterator[Line]:
     pair = (ruda.swiglu, lambda gate, up: T.silu(gate) * up)
     moved = _bytes(shape)
     yield from run(Contest("A8", (shape, shape), *pair, 3 * moved, 5 * moved, (1.0, 1.0)))
+
+
+# Batch, length, heads of queries and of keys, features of a head.
+_HEADS = (4, 4096, 32, 8, 128)
+
+
+def _turned(x: Any, cos: Any, sin: Any, interleaved: bool) -> Any:
+    """Pairs of features of a tensor of PyTorch turned by their angles."""
+    import torch
+
+    if interleaved:
+        a, b = x.unflatten(-1, (-1, 2)).unbind(-1)
+        return torch.stack((a * cos - b * sin, b * cos + a * sin), -1).flatten(-2)
+    a, b = x.chunk(2, -1)
+    return torch.cat((a * cos - b * sin, b * cos + a * sin), -1)
+
+
+@row("A9", "rotary positions of queries and keys, 4 x 4096 x (32 + 8) x 128 in bfloat16")
+def rotary() -> Iterator[Line]:
+    from ruda.nn.functional import apply_rotary
+
+    batch, length, queries, keys, width = _HEADS
+    q, k = (batch, length, queries, width), (batch, length, keys, width)
+    angles = (length, 1, width // 2)
+    moved = 2 * _bytes(q, k) + 2 * _bytes(angles)
+    for interleaved in (False, True):
+
+        def ours(q: Any, k: Any, *turn: Any, together: bool = interleaved) -> Any:
+            return apply_rotary(q, *turn, together), apply_rotary(k, *turn, together)
+
+        def theirs(q: Any, k: Any, *turn: Any, together: bool = interleaved) -> Any:
+            return _turned(q, *turn, together), _turned(k, *turn, together)
+
+        shapes = (q, k, angles, angles)
+        contest = Contest("A9", shapes, ours, theirs, moved, moved, (1.0, 1.0), constants=2)
+        pairs = "neighbours" if interleaved else "halves"
+        for found in measured(contest):
+            named = found._replace(case=f"{found.case}, pairs of {pairs}")
+            yield from _against(contest, named, {"TC": 1.0, "TE": 3.0})
