@@ -37,6 +37,7 @@ from ruda.cuda.memory import (
     use_mem_pool,
 )
 from ruda.cuda.precompile import precompile
+from ruda.cuda.ranges import nvtx
 from ruda.cuda.streams import (
     Event,
     ExternalStream,
@@ -85,4 +86,5 @@ __all__ = [
     "share_memory",
     "open_memory",
     "precompile",
+    "nvtx",
 ]

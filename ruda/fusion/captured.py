@@ -161,7 +161,7 @@ class Captured:
                 run = self.client.donating(run, self.given[instruction])
         if aside:
             run = self.client.beside(self.client.lagging(run))
-        run = self.notes.telling(instruction, run)
+        run = self.notes.telling(instruction, self.client.ranged(instruction, run))
         inputs = [self.fixed.get(v, v) for v in instruction.inputs]
         made = Instruction(instruction.op, run, inputs, instruction.outputs)
         made.plan, made.line = instruction.plan, instruction.line

@@ -19,6 +19,7 @@ from ruda.backends.cuda.order import Order, touch
 from ruda.backends.cuda.pinned import Staging
 from ruda.backends.cuda.prim import map as maps
 from ruda.backends.cuda.rand import curand
+from ruda.backends.cuda.ranges import ranges
 from ruda.backends.cuda.redzone import RedZones
 from ruda.backends.cuda.settings import pool_of
 from ruda.backends.cuda.steps import Steps
@@ -110,6 +111,8 @@ class CudaClient(Traffic, Exchange, Steps, InPlace):
         run = self._bound(plan, op)
         if self.blocking:
             run = self.blocked(plan, run)
+        if ranges.enabled:
+            run = ranges.eager(self.driver, op.name, run)
         return self.order.guarded(self, plan, run) if self.guarded else run
 
     def _bound(self, plan: Any, op: Any) -> Callable[..., Any]:

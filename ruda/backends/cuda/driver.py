@@ -77,6 +77,20 @@ class Driver:
             self._most_shared[function] = shared
         return function
 
+    @staticmethod
+    def range_begin(name: str) -> None:
+        """Open a range for profilers, in the calling thread."""
+        from cupy.cuda import nvtx
+
+        nvtx.RangePush(name)
+
+    @staticmethod
+    def range_end() -> None:
+        """Close the range that was opened last."""
+        from cupy.cuda import nvtx
+
+        nvtx.RangePop()
+
     def lacks(self, source: str, name: str) -> bool:
         """Whether a kernel would have to be compiled: it is neither loaded nor on disk."""
         known = (name, source) in self._modules

@@ -24,6 +24,7 @@ from ruda.backends.cuda.prim import (
     row_region,
     sibling_region,
 )
+from ruda.backends.cuda.ranges import ranges
 from ruda.core.dtypes import float64, uint8, uint64
 from ruda.core.shapes import extent
 from ruda.core.spec import Spec, is_absent, spec_of
@@ -322,6 +323,12 @@ class Steps(Planning):
         if log is not None:
             for handle in (*reads, *writes):
                 log.lags(handle.block.address)
+
+    def ranged(self, instruction: Any, run: Callable[..., Any]) -> Callable[..., Any]:
+        """``run`` such that profilers see whose it is, while they are told."""
+        line = instruction.line
+        place = f"{line.file}:{line.number}"
+        return ranges.traced(self.driver, instruction.op, place, run)
 
     def watched(self, plan: Any, run: Callable[..., Any]) -> Callable[..., Any]:
         """``run`` such that a capture, and other streams, know what it touches."""

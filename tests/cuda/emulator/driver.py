@@ -57,6 +57,9 @@ class EmulatedDriver:
     def __init__(self) -> None:
         self.launches: list[str] = []
         self.recent: deque[str] = deque(maxlen=8)
+        # Names of the ranges that were opened, and how many are open.
+        self.ranges: list[str] = []
+        self.depth = 0
         self._kernels: list[tuple[str, Any]] = []
         self._numbers: dict[tuple[str, str], int] = {}
         self._memory: dict[int, tuple[Any, int]] = {}
@@ -70,6 +73,13 @@ class EmulatedDriver:
         # The first numbers mean the streams that every library knows.
         self._streams = itertools.count(101)
         self._one_at_a_time = threading.Lock()
+
+    def range_begin(self, name: str) -> None:
+        self.ranges.append(name)
+        self.depth += 1
+
+    def range_end(self) -> None:
+        self.depth -= 1
 
     def kernel(self, source: str, name: str, shared: int = 0) -> int:
         """The number of a kernel, compiled as C++ and kept on disk."""
