@@ -26,6 +26,7 @@ def special(dtype: str = "float32") -> Any:
 NOTHING: dict[str, Callable[[Any], Any]] = {
     "times one": lambda x: x * 1 + 2,
     "one times": lambda x: 1.0 * x + 2,
+    "times a one of its own": lambda x: x * ruda.ones((), dtype="float32") + 2,
     "over one": lambda x: x / 1 + 2,
     "minus zero": lambda x: x - 0 + 2,
     "plus minus zero": lambda x: x + -0.0 + 2,

@@ -10,7 +10,9 @@ import pytest
 
 import ruda
 import ruda.nn.functional as F
+from ruda.core.errors import GradientError
 from ruda.ops import linear_cross_entropy as module
+from ruda.ops.table import TABLE
 from ruda.testing import assert_close
 
 TARGET = np.array([[0, 6, -100], [3, 3, 1]])
@@ -107,3 +109,78 @@ def test_the_logits_never_exist_together() -> None:
         tracemalloc.stop()
     # A block and its gradient, with what their formulas keep beside them.
     assert peak < 8 * 4 * module.ELEMENTS < 4 * rows * classes * 1.01
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_gradients_that_are_scaled(reduction: str) -> None:
+    losses = []
+    for f in (together, apart):
+        given = inputs()
+        loss = f(*given, ruda.asarray(TARGET), reduction=reduction)
+        (loss * loss + 3 * loss).backward()
+        losses.append([x.grad for x in given])
+    for got, expected in zip(*losses, strict=True):
+        assert_close(got, expected)
+
+
+def test_a_graph_that_is_kept_gives_the_same_twice() -> None:
+    given = inputs()
+    loss = together(*given, ruda.asarray(TARGET)) * 2
+    loss.backward(retain_graph=True)
+    first = [x.grad.numpy().copy() for x in given]
+    loss.backward()
+    for x, once in zip(given, first, strict=True):
+        np.testing.assert_array_equal(x.grad.numpy(), 2 * once)
+
+
+def test_frozen_operands_have_no_gradients_made() -> None:
+    hidden, weight, bias = inputs()
+    frozen = weight.detach(), bias.detach()
+    loss = together(hidden, *frozen, ruda.asarray(TARGET))
+    loss.backward()
+    expected = inputs()
+    apart(*expected, ruda.asarray(TARGET)).backward()
+    assert_close(hidden.grad, expected[0].grad)
+    assert [s.shape for s in loss.node.node.plan.out] == [(), (6, 4), (0,), (0,)]
+
+
+def test_nothing_is_made_without_a_tape() -> None:
+    row = TABLE["linear_cross_entropy_sum"]
+    row.clear()
+    with ruda.no_grad():
+        together(*inputs(), ruda.asarray(TARGET))
+    together(*(x.detach() for x in inputs()), ruda.asarray(TARGET))
+    # One row's upstream differs from another's, and small gradients of float16 are scaled first.
+    together(*inputs(), ruda.asarray(TARGET), reduction="none")
+    together(*inputs("float16"), ruda.asarray(TARGET))
+    assert not row.hot and not row.cold
+
+
+def test_autocast_keeps_the_count() -> None:
+    rows = 259
+    rng = np.random.default_rng(0)
+    hidden, weight = (rng.standard_normal(s).astype("float32") for s in ((rows, 4), (7, 4)))
+    given = [ruda.tensor(x, requires_grad=True) for x in (hidden, weight)]
+    target = ruda.asarray(rng.integers(0, 7, rows))
+    with ruda.autocast("bfloat16"):
+        got = together(*given, None, target)
+        with ruda.no_grad():
+            expected = together(*given, None, target)
+    assert_close(got, expected)
+
+
+def test_all_targets_ignored() -> None:
+    given = inputs()
+    loss = together(*given, ruda.full((2, 3), -100, dtype="int64"))
+    assert np.isnan(loss.item())
+    loss.backward()
+    assert not any(x.grad.numpy().any() for x in given)
+
+
+def test_gradients_have_none_of_their_own() -> None:
+    hidden, weight, bias = inputs()
+    rows, target = hidden.reshape((6, 4)), ruda.asarray(TARGET.reshape(-1))
+    attrs = (-100, 0.0, 0.0, (True, True, True))
+    made = TABLE["linear_cross_entropy_sum"].call(rows, weight, target, bias, None, *attrs)
+    with pytest.raises(GradientError, match="for the tape alone"):
+        made[1].sum().backward()

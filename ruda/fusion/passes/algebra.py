@@ -131,9 +131,13 @@ def _same(instruction: Instruction, makers: dict[Value, Instruction]) -> Value |
 
 
 def _number(value: Value) -> Any:
-    """A Python number that is the same in each replay."""
-    scalar = value.kind == "constant" and value.payload.__class__ in (int, float)
-    return value.payload if scalar else None
+    """A number that is the same in each replay: Python's, or a tensor of no axes."""
+    if value.kind != "constant":
+        return None
+    spec = value.spec
+    if spec is not None and not spec.weak and not spec.shape and spec.dtype.kind != "complex":
+        return spec.client.read(spec, value.payload).item()
+    return value.payload if value.payload.__class__ in (int, float) else None
 
 
 def _neutral(name: str, number: Any, kind: DType, behind: bool) -> bool:

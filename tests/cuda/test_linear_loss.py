@@ -1,0 +1,146 @@
+"""Cross-entropy of a linear map with its gradients made going forward, on an emulated GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ruda
+import ruda.nn.functional as F
+from ruda.backends.cuda.blas import lt
+from ruda.backends.cuda.prim import linear_loss
+from ruda.core.errors import IndexRangeError
+from ruda.tensor.dispatch import clear_plans
+from ruda.testing import assert_close
+from tests.cuda.libraries.cublaslt import CublasLt
+
+ROWS, HIGH, CLASSES = 37, 16, 40
+SMALL = {
+    # Chunks of 9 rows, groups of 9, 5 rows that wait beside the weight, 16 classes in a block.
+    "_LOGITS": 4 * CLASSES * 9,
+    "_GROUP": 2 * CLASSES * 9,
+    "_WAITING": 2 * CLASSES * 5,
+    "_BLOCK": 2 * ROWS * 16,
+    "_AGAIN": 4 * 16 * 7,
+}
+
+
+@pytest.fixture(autouse=True)
+def library(client: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A cuBLASLt of NumPy, and rooms so small that all is done in parts."""
+    fake = CublasLt()
+    made = lt.Library(client, fake)
+    monkeypatch.setattr(lt, "library", lambda client: made)
+    for name, room in SMALL.items():
+        monkeypatch.setattr(linear_loss, name, room)
+    clear_plans()
+    yield
+    clear_plans()
+    for address in made.workspaces.values():
+        client.driver.release(address)
+
+
+def inputs(rows: int = ROWS) -> list[Any]:
+    """Hidden states, weight and bias that bfloat16 holds, and targets of which one is ignored."""
+    rng = np.random.default_rng(0)
+    shapes = ((rows, HIGH), (CLASSES, HIGH), (CLASSES,))
+    target = rng.integers(0, CLASSES, rows)
+    target[rows // 2] = -100
+    return [*(rng.integers(-8, 8, s) / 8 for s in shapes), target]
+
+
+def step(
+    device: str, dtype: str, given: list[Any], biased: bool, turned: bool = False, **options: Any
+) -> list[Any]:
+    """Three times the loss, and the gradients, as float64 on the CPU."""
+    *arrays, target = given
+    tensors = [ruda.tensor(x, dtype=dtype, device=device, requires_grad=True) for x in arrays]
+    hidden, weight, bias = tensors
+    if turned:
+        tensors[1] = ruda.tensor(arrays[1].T, dtype=dtype, device=device, requires_grad=True)
+        tensors[0] = ruda.tensor(arrays[0].T, dtype=dtype, device=device, requires_grad=True)
+        hidden, weight = tensors[0].mT, tensors[1].mT
+    labels = ruda.asarray(target, device=device)
+    loss = F.linear_cross_entropy(hidden, weight, labels, bias=bias if biased else None, **options)
+    (loss * 3).backward()
+    outs = [loss.detach(), *(x.grad for x in tensors[: 2 + biased])]
+    return [x.to("cpu").astype("float64") for x in outs]
+
+
+def check(device: str, dtype: str, given: list[Any], biased: bool, **more: Any) -> None:
+    expected = step("cpu", "float64", given, biased, **more)
+    for got, want in zip(step(device, dtype, given, biased, **more), expected, strict=True):
+        scale = float(abs(want).max().item())
+        assert_close(got.astype(dtype), want.astype(dtype), length=ROWS * CLASSES, scale=scale)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("biased", [True, False], ids=["bias", "bare"])
+def test_all_ways_of_parts(device: str, dtype: str, biased: bool) -> None:
+    options = {"label_smoothing": 0.1, "z_loss": 0.01, "reduction": "sum"} if biased else {}
+    check(device, dtype, inputs(), biased, **options)
+
+
+def test_fewer_rows_than_wait_in_the_weight(device: str) -> None:
+    check(device, "bfloat16", inputs(12), True)
+    check(device, "bfloat16", inputs(18), True)
+
+
+def test_sums_of_a_half_type(device: str) -> None:
+    with ruda.precision(half_reduction=True):
+        check(device, "bfloat16", inputs(), True)
+
+
+def test_operands_that_lie_otherwise(device: str) -> None:
+    check(device, "bfloat16", inputs(), False, turned=True)
+
+
+def test_only_what_is_wanted(device: str) -> None:
+    hidden, weight, _, target = inputs()
+    labels = ruda.asarray(target, device=device)
+    expected = step("cpu", "float64", inputs(), False)[1:]
+    for i in (0, 1):
+        given = [ruda.tensor(x, dtype="float32", device=device) for x in (hidden, weight)]
+        given[i].requires_grad_()
+        (F.linear_cross_entropy(*given, labels) * 3).backward()
+        assert given[1 - i].grad is None
+        got = given[i].grad.to("cpu")
+        assert_close(got, expected[i].astype("float32"), length=ROWS * CLASSES)
+
+
+def test_a_graph_that_is_kept_gives_the_same_twice(device: str) -> None:
+    hidden, weight, _, target = inputs()
+    given = [
+        ruda.tensor(x, dtype="float32", device=device, requires_grad=True) for x in (hidden, weight)
+    ]
+    loss = F.linear_cross_entropy(*given, ruda.asarray(target, device=device)) * 3
+    loss.backward(retain_graph=True)
+    first = [x.grad.numpy().copy() for x in given]
+    loss.backward()
+    for x, once in zip(given, first, strict=True):
+        np.testing.assert_array_equal(x.grad.numpy(), 2 * once)
+
+
+def test_a_gradient_is_scaled_where_it_lies(device: str, client: Any) -> None:
+    hidden, weight, _, target = inputs()
+    given = [
+        ruda.tensor(x, dtype="float32", device=device, requires_grad=True) for x in (hidden, weight)
+    ]
+    loss = F.linear_cross_entropy(*given, ruda.asarray(target, device=device))
+    pool = client.pool
+    used = pool.peak = pool.used
+    loss.backward()
+    assert pool.peak - used < min(x.nbytes for x in given)
+
+
+def test_no_such_class(device: str) -> None:
+    hidden, weight, _, target = inputs()
+    given = [
+        ruda.tensor(x, dtype="float32", device=device, requires_grad=True) for x in (hidden, weight)
+    ]
+    target[20] = CLASSES
+    with pytest.raises(IndexRangeError, match="no such class"):
+        F.linear_cross_entropy(*given, ruda.asarray(target, device=device)).item()
