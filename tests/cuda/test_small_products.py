@@ -102,6 +102,48 @@ def test_both_gradients_of_a_layer(
     assert_close(b.grad.to("cpu"), g.sum(0), length=rows, name="bias")
 
 
+def both(step: Any, *args: Any) -> tuple[Any, Any]:
+    """What ``step`` gives operator by operator, and compiled."""
+    return step(*args), ruda.compile(step)(*args)
+
+
+def test_what_follows_a_product_is_done_by_its_kernel(client: Any, device: str) -> None:
+    x, w, b = on(device, 70, 64), on(device, 68, 64, seed=1), on(device, 68, seed=2)
+    r = on(device, 70, 68, seed=3)
+
+    def step(x: Any, w: Any, b: Any, r: Any) -> Any:
+        h = F.linear(x, w, b)
+        y = F.gelu(h, approximate="tanh")
+        return h, y * r, (x @ w.T) - r
+
+    eager = step(x, w, b, r)
+    client.driver.launches.clear()
+    made = ruda.compile(step)(x, w, b, r)
+    names = client.driver.launches
+    assert any("gelu_tanh_multiply" in name for name in launched(client)), names
+    assert any("subtract" in name for name in launched(client)), names
+    for got, want in zip(made, eager, strict=True):
+        assert np.array_equal(got.numpy(), want.numpy())
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+def test_a_compiled_layer_learns_as_an_eager_one(device: str, activation: str) -> None:
+    x, w, v = on(device, 65, 66), on(device, 72, 66, seed=1), on(device, 70, 72, seed=2)
+    function = getattr(F, activation)
+    grads = []
+    for wrap in (lambda f: f, ruda.compile):
+        a, c = (ruda.asarray(t.numpy(), device=device) for t in (w, v))
+        a.requires_grad = c.requires_grad = True
+
+        def step(x: Any, a: Any = a, c: Any = c) -> Any:
+            (F.linear(function(F.linear(x, a)), c) ** 2).sum().backward()
+
+        wrap(step)(x)
+        grads.append((a.grad.numpy(), c.grad.numpy()))
+    for eager, made in zip(*grads, strict=True):
+        assert np.array_equal(eager, made)
+
+
 def test_the_rule_spreads_over_the_device() -> None:
     """Shapes of small models: none has blocks for less than half of 132 multiprocessors."""
     shapes = ((2048, 384, 128), (2048, 128, 512), (128, 256, 784), (256, 256, 128), (2048, 96, 128))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from ruda.backends.cuda import graphs
-from ruda.backends.cuda.blas import gemm
+from ruda.backends.cuda.blas import gemm, small_region
 from ruda.backends.cuda.donation import donating
 from ruda.backends.cuda.launch import Launcher
 from ruda.backends.cuda.layout import Layout
@@ -180,6 +180,8 @@ class Steps(Planning):
 
     def bind_region(self, whole: Any) -> Callable[..., tuple[Any, ...]]:
         """The function that runs a region of a compiled step."""
+        if small_region.is_product(self, whole):
+            return small_region.bind(self, whole)
         if whole.steps[0].plan.op.name == "linear":
             run = gemm.bind_linear_relu(self, whole.steps[0].plan)
             assert run is not None
@@ -201,6 +203,14 @@ class Steps(Planning):
     def joins_siblings(self, plan: Any) -> bool:
         """Whether ``plan`` can share a launch with others of its row and dtypes."""
         return sibling_region.joins(plan)
+
+    def ends_steps(self, plan: Any) -> bool:
+        """Whether ``plan`` is a product that may go on with its result."""
+        return small_region.is_core(self, plan)
+
+    def ends_in_step(self, plan: Any, step: Any) -> bool:
+        """Whether the kernel of the product ``plan`` can do ``step`` to its result."""
+        return small_region.takes(plan, step)
 
     def ends_in_relu(self, plan: Any) -> bool:
         """Whether one call does the product ``plan`` and a relu of its result."""

@@ -13,6 +13,7 @@ from ruda.fusion.passes.folds import fuse_folds
 from ruda.fusion.passes.gradients import see_casts
 from ruda.fusion.passes.groups import fuse_elementwise
 from ruda.fusion.passes.placing import place_results
+from ruda.fusion.passes.products import fuse_products
 from ruda.fusion.passes.rows import fuse_rows
 from ruda.fusion.passes.siblings import fuse_siblings
 from ruda.fusion.passes.views import see_through
@@ -32,5 +33,6 @@ def improve(graph: Graph, wanted: Iterable[Value], client: Any) -> None:
     fuse_ends(graph, kept, client)
     fuse_rows(graph, kept, client)
     fuse_folds(graph, kept, client)
+    fuse_products(graph, kept, client)
     fuse_siblings(graph, kept, client)
     fuse_elementwise(graph, kept, client)

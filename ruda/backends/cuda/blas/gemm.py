@@ -51,15 +51,43 @@ class _Task(NamedTuple):
 
 def bind(client: Any, plan: Any) -> Callable[..., Any]:
     """``matmul`` and ``matmul_as``."""
-    x, y = plan.specs
-    return _bound(_task(client, plan, x, y, None))
+    return _bound(_task_of(client, plan))
 
 
-def bind_linear(client: Any, plan: Any) -> Callable[..., Any]:
-    """``linear``: the weight is a transposed view, the bias is added in the same call."""
+# ``linear``: the weight is a transposed view, the bias is added in the same call.
+bind_linear = bind
+
+
+def _task_of(client: Any, plan: Any) -> _Task:
+    if len(plan.specs) == 2:
+        return _task(client, plan, *plan.specs, None)
     x, w, b = plan.specs
     y = spec_of(client, w.shape[::-1], w.dtype, w.strides[::-1])
-    return _bound(_task(client, plan, x, y, None if is_absent(b) else b))
+    return _task(client, plan, x, y, None if is_absent(b) else b)
+
+
+def own_of(client: Any, plan: Any) -> tuple[layout.Geometry, small.Choice] | None:
+    """How our kernel for small products runs ``plan``; None where another one does."""
+    if not plan.out.size or not plan.specs[0].size:
+        return None
+    task = _task_of(client, plan)
+    kinds = (
+        (task.x, task.y, task.out) if task.bias is None else (task.x, task.y, task.out, task.bias)
+    )
+    if any(spec.dtype is not dtypes.float32 for spec in kinds):
+        return None
+    shape = layout.geometry((task.x.shape, task.x.strides), (task.y.shape, task.y.strides))
+    how = _arithmetic(dtypes.float32, dtypes.float32, task.precision)
+    as_they_lie = not any(shape.copies) and (task.bias is None or task.bias.contiguous)
+    if not as_they_lie or how.compute != _IN_FLOAT or not small.fits(shape):
+        return None
+    has_lt = lt.library(client) is not None
+    if skinny.bind(client, dtypes.float32, dtypes.float32, shape, True, has_lt) is not None:
+        return None
+    if tune.mode() == "on" and not tune.is_known(client, _tuned(client), repr(shape)):
+        return None
+    own = small_choice(client, how, shape)
+    return None if own is None else (shape, own)
 
 
 def bind_linear_relu(client: Any, plan: Any) -> Callable[..., Any] | None:
@@ -281,7 +309,9 @@ def _small_or_library(task: _Task, how: lt.Arithmetic, shape: layout.Geometry) -
     own = small_choice(client, how, shape)
     if tune.mode() == "on" and how.operand == "float32" and small.fits(shape):
         return _measured(task, how, shape)
-    return _by_library(task, how, shape) if own is None else small.product(client, shape, own)
+    if own is None:
+        return _by_library(task, how, shape)
+    return small.product(client, shape, own)
 
 
 def _measured(task: _Task, how: lt.Arithmetic, shape: layout.Geometry) -> Multiply:

@@ -57,8 +57,9 @@ TILES = (
 )
 # Cycles that joining the blocks of a cluster takes.
 _JOINING = {1: 0, 2: 1000, 4: 2500, 8: 3000}
-# Warps of a multiprocessor below which it waits for shared memory.
-_BUSY, _IDLE, _IDLE_ACROSS = 8, 0.75, 0.85
+# Warps of a multiprocessor below which it is slower, and its speed then: where an operand lies
+# along the depth, and where none does.
+_BUSY = (((8, 0.75),), ((8, 0.85), (16, 0.92)))
 
 
 class Kernel(NamedTuple):
@@ -149,8 +150,8 @@ def expected(shape: Geometry, choice: Choice, multiprocessors: int) -> float:
     pieces = _up(_up(shape.k, _DEPTH), cluster)
     across = shape.x.transposed and not shape.y.transposed
     speed: float = tile.speed_across if across else tile.speed
-    if most * tile.threads < 32 * _BUSY:
-        speed *= _IDLE_ACROSS if across else _IDLE
+    warps = most * tile.threads // 32
+    speed *= next((share for least, share in _BUSY[across] if warps < least), 1.0)
     return most * pieces * _DEPTH * tile.rows * tile.columns / speed + _JOINING[cluster]
 
 

@@ -54,6 +54,11 @@ def known(client: Any, library: str, key: str, count: int) -> int:
     return 0 if times is None else _chosen(times, count)
 
 
+def is_known(client: Any, library: str, key: str) -> bool:
+    """Whether candidates for the call ``key`` were timed."""
+    return key in _known(_path(client, library))
+
+
 def _path(client: Any, library: str) -> Path:
     name = f"{library}-{client.driver.multiprocessors}.json"
     return cache.folder(client.driver.arch) / "tuned" / name
