@@ -54,6 +54,11 @@ def swish(x: Any) -> Any:
     return x * ruda.sigmoid(x), x + 1
 
 
+def places(x: Any, count: int) -> Any:
+    """Rows of ``x``."""
+    return ruda.asarray(np.arange(count) % x.shape[0], device="cuda")
+
+
 X, WIDE, LONG, HALF = (256, 64), (512, 4096), (300, 3000), (256, 64)
 # Of each step: what it does, to which shape and dtype, and the beginnings of its nodes' names.
 GRAPHS: dict[str, tuple[Plain, tuple[int, ...], str, tuple[str, ...]]] = {
@@ -95,6 +100,29 @@ GRAPHS: dict[str, tuple[Plain, tuple[int, ...], str, tuple[str, ...]]] = {
         lambda x: ((y := x * 0.5 + x), F.rms_norm(y).astype("float16")), X, "float32",
         ("rms_norm",)),
     "a norm of halves": (lambda x: F.layer_norm(x + x) * 2, HALF, "float16", ("layer_norm",)),
+    "parts put together, and a chain": (
+        lambda x: F.relu(ruda.concat([x, x * 2], axis=1)) * 3, X, "float32",
+        ("multiply", "fused_concat_relu_multiply")),
+    "a difference from what is rolled": (lambda x: ruda.roll(x, 3, axis=0) - x, X, "bfloat16",
+        ("fused_concat_subtract",)),
+    "a padded chain": (lambda x: ruda.pad(x, ((1, 1), (8, 8))) * 0.5 + 1, X, "float32",
+        ("fused_pad_constant_multiply_add",)),
+    "rows that are chosen, and kept": (
+        lambda x: ((y := x[places(x, 40)]), y * 2), X, "float32", ("fused_index_multiply",)),
+    "what is chosen of what the step makes": (
+        lambda x: (y := ruda.exp(x))[places(x, 256)] + y, X, "float32",
+        ("exp", "fused_index_add")),
+    "a table, places and a norm": (
+        lambda x: F.layer_norm(F.embedding(places(x, 40), x) * 2), X, "float32", ("layer_norm",)),
+    "a softmax of chosen rows": (
+        lambda x: F.softmax(x[places(x, 40)] * 2, axis=-1), X, "float32", ("softmax",)),
+    "dropout in a chain": (lambda x: F.dropout(ruda.exp(x), 0.1) + x, X, "float32",
+        ("fused_exp_dropout_add",)),
+    "noise in a chain": (
+        lambda x: ruda.exp(x) * ruda.random.uniform(X, device="cuda") + x, X, "float32",
+        ("fused_uniform_exp_multiply_add",)),
+    "noise alone": (lambda x: ruda.random.uniform(X, device="cuda"), X, "float32",
+        ("random_uniform",)),
     "what is written twice": (lambda x: (ruda.exp(x) + 1, ruda.exp(x) * 2), X, "float32",
         ("fused_exp",)),
     "constants": (lambda x: x * (ruda.arange(64, device="cuda").astype("float32") + 1), X,
@@ -184,3 +212,11 @@ def test_bytes_of_a_chain_are_those_of_its_ends(device: Any) -> None:
     graph_of(ruda.compile(lambda x: ruda.exp(x * 2) - ruda.exp(x * 2) * x), x)
     # The slot of the argument, the result of the first run and that of the graph, its copy.
     assert device.driver.allocated - before <= 5 * x.nbytes
+
+
+def test_bytes_of_a_gather_are_those_of_its_ends(device: Any) -> None:
+    x, rows = on(1 << 10, 1 << 10), ruda.asarray(np.arange(1 << 10), device="cuda")
+    before = device.driver.allocated
+    graph_of(ruda.compile(lambda x, i: ruda.exp(x[i]) * 2 - 1), x, rows)
+    # The slots of the arguments, the result of the first run and that of the graph, its copy.
+    assert device.driver.allocated - before <= 5 * x.nbytes + 2 * rows.nbytes
