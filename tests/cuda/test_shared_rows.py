@@ -60,3 +60,18 @@ def test_backward(device: str, rng: np.random.Generator) -> None:
         return pull(t)[0]
 
     assert any("cluster" in name for name in check(slope, device, x, length=20000))
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_sums_over_rows(device: str, rng: np.random.Generator, dtype: str) -> None:
+    x, seed = (ruda.asarray(rng.standard_normal((7, 9000)), dtype=dtype) for _ in range(2))
+    w, b = (ruda.asarray(rng.standard_normal(9000), dtype="float32") for _ in range(2))
+    names: list[str] = []
+    found = []
+    for place in (lambda t: t.to(device), lambda t: t.astype("float64")):
+        with spied(lambda launcher: names.append(launcher.name)):
+            _, pull = ruda.vjp(F.layer_norm, *(place(t) for t in (x, w, b)))
+            found.append([t.to("cpu") for t in pull(place(seed))])
+    assert any("backward" in name and "cluster" in name for name in names)
+    for got, want in zip(*found, strict=True):
+        assert_close(got, want.numpy(), length=9000)

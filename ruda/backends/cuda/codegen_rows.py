@@ -157,6 +157,27 @@ class Rows:
 
     @property
     def shared(self) -> int:
+        """Bytes of what the blocks of a cluster send each other, and of the ring."""
+        nbytes = sum(i.dtype.itemsize for i in self.of("rows")) * self.vec
+        return self.sent + self.ring * self.per * self.threads * nbytes
+
+    @property
+    def sent(self) -> int:
+        """Bytes of what the blocks of a cluster send each other."""
+        values = self.folded * 2 * (32 + self.cluster)
+        return 16 + self.compute.itemsize * values if self.cluster > 1 else 0
+
+    @property
+    def folded(self) -> int:
+        """The most values that are folded together."""
+        return max((len(p.folds) for p in self.program.passes), default=1) or 1
+
+    def of(self, role: str) -> list[Input]:
+        """The operands of a role."""
+        return [i for i in self.inputs if i.role == role]
+
+    @property
+    def shared(self) -> int:
         """Bytes of the ring, or of what the blocks of a cluster send each other."""
         if self.cluster > 1:
             return 16 + self.compute.itemsize * self.folded * 2 * (32 + self.cluster)
@@ -238,7 +259,7 @@ def _scratch(kernel: Rows) -> str:
 
 def _bounds(kernel: Rows) -> str:
     """Sums and long rows take registers: a thread may have 128 of them."""
-    if kernel.cluster > 1:
+    if kernel.cluster > 1 and not kernel.walks:
         return f"{kernel.threads}, {1024 // kernel.threads}"
     if kernel.walks:
         return f"{kernel.threads}, {max(1, 512 // kernel.threads)}"
@@ -305,7 +326,7 @@ def _load(kernel: Rows, row: str, suffix: str) -> str:
 
 def _slot(kernel: Rows, name: str, stage: str) -> str:
     """Where a thread keeps pack ``p`` of an operand in a stage of the ring."""
-    start = 0
+    start = kernel.sent
     for i in kernel.of("rows"):
         size = i.dtype.itemsize * kernel.vec
         if i.name == name:

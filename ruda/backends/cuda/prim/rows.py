@@ -29,6 +29,8 @@ _MOST_AHEAD, _RING = 4, 96 << 10
 _BLOCK, _BESIDE = 512, 4 << 10
 # Blocks that share a row, and the packs that each of their threads keeps.
 _MOST_BLOCKS, _KEPT = 8, 8
+# Multiprocessors that are close enough for a cluster: no device has fewer together.
+_CLOSE = 16
 
 
 class Side(NamedTuple):
@@ -190,7 +192,9 @@ def _held(work: Work, program: Program, vec: int) -> Sharing | None:
         lanes = _BLOCK // _size(work)
         per = _power(-(-packs // lanes))
         return None if per > 2 * most else Sharing("held", lanes, per, long=True)
-    return None if lanes > widest else Sharing("held", lanes, per)
+    if lanes > widest:
+        return _shared(work, packs, count) if program.sums and vec > 1 else None
+    return Sharing("held", lanes, per)
 
 
 def _shared(work: Work, packs: int, count: int) -> Sharing | None:
@@ -227,7 +231,8 @@ def _streamed(work: Work, program: Program, vec: int) -> Sharing:
 def _ring(kernel: Rows, long: bool, room: int) -> int:
     """How many rows a block that walks over rows has in its ring; 0 where packs do not suit.
 
-    A ``long`` row has all of the shared memory, ``room``, others as much as most devices have.
+    A ``long`` row has all of the shared memory, ``room``, and so has one that blocks share; others
+    have as much as most devices have.
     """
     rows = kernel.of("rows")
     sizes = [i.dtype.itemsize * kernel.vec for i in rows]
@@ -236,6 +241,7 @@ def _ring(kernel: Rows, long: bool, room: int) -> int:
         return 0
     if any(size % 16 and size not in (4, 8) for size in sizes) or any(i.by for i in rows):
         return 0
+    long = long or kernel.cluster > 1
     row = replace(kernel, ring=1).shared * max(1, 512 // kernel.threads)
     count = min(_MOST_AHEAD, (room - _BESIDE if long else _RING) // row)
     return count if count > 2 or (long and count == 2) else 0
@@ -307,12 +313,19 @@ class Kernel:
     def _blocks(self, kernel: Rows) -> int:
         work, here = self.work, self.work.client.driver.multiprocessors
         blocks = -(-work.rows // kernel.groups)
+        if kernel.cluster > 1:
+            return int(min(blocks, self._clusters(kernel) if kernel.walks else blocks))
         if kernel.walks:
             return int(min(blocks, here * (8 if kernel.threads <= 128 else 512 // kernel.threads)))
         if kernel.mode == "stream" and len(kernel.program.passes) > 1:
             nbytes = sum(s.dtype.itemsize for s in work.inputs if s.role == "rows") * work.length
             return int(min(blocks, here * max(1, min(2, _CACHED // (max(nbytes, 1) * here)))))
         return min(blocks, 2**31 - 1)
+
+    def _clusters(self, kernel: Rows) -> int:
+        """How many clusters of two blocks of 256 threads on a multiprocessor run at a time."""
+        near = _CLOSE * (512 // kernel.threads) // kernel.cluster
+        return max(1, self.work.client.driver.multiprocessors // _CLOSE * near)
 
     def geometry(self) -> bytes:
         """The struct Geometry."""
