@@ -16,6 +16,7 @@ from ruda.core.errors import IndexRangeError
 from ruda.tensor.dispatch import clear_plans
 from ruda.testing import assert_close
 from tests.cuda.libraries.cublaslt import CublasLt
+from tests.cuda.test_steps import Queued
 
 ROWS, HIGH, CLASSES = 37, 16, 40
 SMALL = {
@@ -144,3 +145,20 @@ def test_no_such_class(device: str) -> None:
     target[20] = CLASSES
     with pytest.raises(IndexRangeError, match="no such class"):
         F.linear_cross_entropy(*given, ruda.asarray(target, device=device)).item()
+
+
+def test_a_compiled_step_is_the_eager_one(deferred: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, device = lt.Library(deferred, Queued(deferred)), "cuda:0"
+    monkeypatch.setattr(lt, "library", lambda client: made)
+    hidden, weight, _, target = inputs()
+    given = [ruda.tensor(x, dtype="bfloat16", device=device) for x in (hidden, weight)]
+    labels = ruda.asarray(target, device=device)
+
+    def slopes(h: Any, w: Any) -> Any:
+        return ruda.grad(lambda h, w: F.linear_cross_entropy(h, w, labels) * 3, (0, 1))(h, w)
+
+    step_of = ruda.compile(slopes)
+    expected = slopes(*given)
+    for _ in range(3):
+        for got, want in zip(step_of(*given), expected, strict=True):
+            np.testing.assert_array_equal(got.numpy(), want.numpy())
