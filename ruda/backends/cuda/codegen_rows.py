@@ -167,23 +167,6 @@ class Rows:
         values = self.folded * 2 * (32 + self.cluster)
         return 16 + self.compute.itemsize * values if self.cluster > 1 else 0
 
-    @property
-    def folded(self) -> int:
-        """The most values that are folded together."""
-        return max((len(p.folds) for p in self.program.passes), default=1) or 1
-
-    def of(self, role: str) -> list[Input]:
-        """The operands of a role."""
-        return [i for i in self.inputs if i.role == role]
-
-    @property
-    def shared(self) -> int:
-        """Bytes of the ring, or of what the blocks of a cluster send each other."""
-        if self.cluster > 1:
-            return 16 + self.compute.itemsize * self.folded * 2 * (32 + self.cluster)
-        nbytes = sum(i.dtype.itemsize for i in self.of("rows")) * self.vec
-        return self.ring * self.per * self.threads * nbytes
-
 
 _KERNEL = """#include "ruda/{header}.cuh"
 
