@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ruda.backends.numpy.kernels import loaded
 from ruda.backends.numpy.kernels.compiler import Kernel, kernel
 from ruda.backends.numpy.memory import handle_of
 from ruda.backends.numpy.pool import POOL, TILE, tiles
@@ -108,7 +109,7 @@ def bind_many(plans: Sequence[Any]) -> Callable[..., None] | None:
     steps = _Steps(plans)
 
     def run(handles: Sequence[Any], targets: Sequence[Any]) -> None:
-        steps.settled(handles, targets)([operands[_GRADIENT] for operands in handles])
+        steps.bound(handles, targets, steps.one_by_one)([h[_GRADIENT] for h in handles])
 
     run.settled = steps.settled  # type: ignore[attr-defined]
     return run
@@ -123,6 +124,7 @@ class _Steps:
 
     def __init__(self, plans: Sequence[Any]) -> None:
         op = plans[0].op
+        self.name = op.name
         self.function, self.constants = KERNELS[op.name].ready(), _CONSTANTS[op.name]
         self.count, self.weak = len(plans[0].out), [s.weak for s in plans[0].specs]
         self.attrs = [plan.attrs for plan in plans]
@@ -132,6 +134,15 @@ class _Steps:
         self, handles: Sequence[Sequence[Any]], targets: Sequence[Sequence[Any]]
     ) -> Callable[..., None]:
         """As ``run.settled`` says."""
+        return self.bound(handles, targets, self._together)
+
+    def bound(
+        self,
+        handles: Sequence[Sequence[Any]],
+        targets: Sequence[Sequence[Any]],
+        run: Callable[[Any], Callable[..., None]],
+    ) -> Callable[..., None]:
+        """What steps by gradients; ``run`` gives, for arrays of state, what does the work."""
         count, numbers = self.count, [h[self.count].array for h in handles]
         settings = self._settings(handles)
         counters = [outs[count - 1].array for outs in targets]
@@ -141,7 +152,7 @@ class _Steps:
             for t, h in zip(outs, (operands[0], *operands[2:count]), strict=False)
             if t.array is not h.array
         ]
-        state = [[h.array.reshape(-1) for h in outs[:-1]] for outs in targets]
+        step = run([[h.array.reshape(-1) for h in outs[:-1]] for outs in targets])
 
         def again(gradients: Sequence[Any], scale: Any = None, keep: Any = None) -> None:
             if keep is not None and not keep.array:
@@ -149,16 +160,15 @@ class _Steps:
             factor = 1.0 if scale is None else float(scale.array)
             for target, value in copies:
                 np.copyto(target, value)
-            work, known = [], {}  # type: list[Any], dict[Any, Any]
-            for i, g in enumerate(gradients):
+            found, known = [], {}  # type: list[Any], dict[Any, Any]
+            for i in range(len(gradients)):
                 key = int(numbers[i]), settings[i]
-                found = known.get(key)
-                if found is None:
-                    found = known[key] = self._constants(key[0], handles[i], i, factor)
+                constants = known.get(key)
+                if constants is None:
+                    constants = known[key] = self._constants(key[0], handles[i], i, factor)
                 counters[i][...] = key[0] + 1
-                first, *rest = state[i]
-                work.append((first, g.array.reshape(-1), *rest, found))
-            self._run(work)
+                found.append(constants)
+            step([g.array.reshape(-1) for g in gradients], found)
 
         return again
 
@@ -177,6 +187,19 @@ class _Steps:
         # The first is the sign of the gradient.
         found[0] *= factor
         return found
+
+    def _together(self, state: Sequence[Sequence[Any]]) -> Callable[..., None]:
+        """One table of tasks for all calls, worth its making where it is run again."""
+        return loaded("steps.updates", "All")(self.name, state).run  # type: ignore[no-any-return]
+
+    def one_by_one(self, state: Sequence[Sequence[Any]]) -> Callable[..., None]:
+        """A call of the kernel for each array or slice."""
+
+        def step(gradients: Sequence[Any], constants: Sequence[Any]) -> None:
+            rows = zip(state, gradients, constants, strict=True)
+            self._run([(first, g, *rest, c) for (first, *rest), g, c in rows])
+
+        return step
 
     def _run(self, work: Sequence[tuple[Any, ...]]) -> None:
         function, parts = self.function, self.parts
