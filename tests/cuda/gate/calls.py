@@ -309,6 +309,8 @@ def steps() -> Iterator[Call]:
     for dtype in FLOATS:
         for shape in ((1000,), (7, 1030), (256, 4096)):
             yield partial(_compiled, empty(*shape, dtype=dtype))
+        for shape in ((7, 1030), (256, 4096)):
+            yield partial(_reading, empty(*shape, dtype=dtype))
 
 
 def _compiled(x: ruda.Tensor) -> None:
@@ -320,6 +322,27 @@ def _compiled(x: ruda.Tensor) -> None:
         return ruda.exp(shifted) / ruda.sqrt(ruda.sum(shifted * shifted, axis=-1, keepdims=True))
 
     for function in (smooth, normal):
+        step = ruda.compile(function)
+        step(x)
+        step(x)
+
+
+def _reading(x: ruda.Tensor) -> None:
+    """What reads at places of its own, or draws, inside of other kernels."""
+    places = ruda.arange(x.shape[0], device="cuda")
+    low, column = places.astype("int32"), places[:, None]
+    functions: list[Any] = [
+        lambda x: functional.relu(ruda.concat([x, x[:, :8]], axis=1)) * 2,
+        lambda x: ruda.roll(x, 3, axis=0) - x,
+        lambda x: ruda.pad(x, ((1, 1), (8, 8))) * 2 + 1,
+        lambda x: x[places] + x,
+        lambda x: ruda.take_along_axis(x, column, axis=1) * x,
+        lambda x: functional.softmax(functional.embedding(low, x) * 2, axis=-1),
+        lambda x: functional.layer_norm(x[places] * 2),
+        lambda x: functional.dropout(ruda.exp(x), 0.1) + x,
+        lambda x: x * random.uniform(x.shape, dtype=x.dtype, device="cuda") + 1,
+    ]
+    for function in functions:
         step = ruda.compile(function)
         step(x)
         step(x)
