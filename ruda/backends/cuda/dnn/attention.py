@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ruda.backends.cuda.dnn.graph import Graph, Unsupported, missing
+from ruda.backends.cuda.dnn.graph import Graph, Unsupported, kept, missing
 from ruda.backends.cuda.prim import attention as own
 from ruda.core.dtypes import float32
 from ruda.core.errors import StrategyError
@@ -88,6 +88,7 @@ def is_wanted(client: Any, plan: Any) -> bool:
     return lack(client, "vendor", specs, plan.attrs) is None
 
 
+@kept
 def forward_into(client: Any, plan: Any) -> Callable[..., None] | None:
     """What writes out and the log-sum-exp of the scores to addresses, from handles.
 
@@ -108,6 +109,7 @@ def forward_into(client: Any, plan: Any) -> Callable[..., None] | None:
     return lambda results, handles: run(*[h.address for h in handles[:3]], *results)
 
 
+@kept
 def backward_into(client: Any, plan: Any) -> Callable[..., None] | None:
     """What writes dq, dk and dv to addresses, from the handles of all operands."""
     if not is_wanted(client, plan):

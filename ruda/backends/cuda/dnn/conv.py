@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ruda.backends.cuda.dnn import stem
-from ruda.backends.cuda.dnn.graph import Graph, Unsupported, missing
+from ruda.backends.cuda.dnn.graph import Graph, Unsupported, kept, missing
 from ruda.backends.cuda.memory import allocate
 from ruda.backends.cuda.prim import conv as own
 from ruda.core.dtypes import DType
@@ -52,6 +52,7 @@ def _settings(attrs: tuple[Any, ...]) -> dict[str, Any]:
     return {"pre_padding": low, "post_padding": high, "stride": steps, "dilation": spread}
 
 
+@kept
 def _bound(client: Any, plan: Any, make: Callable[..., Any], attrs: tuple[Any, ...]) -> Any:
     """The graph of one convolution node over both operands, ready to run."""
     layout, out = attrs[4], plan.out

@@ -12,7 +12,10 @@ from ruda.backends.cuda.memory import allocate
 from ruda.core.dtypes import DType, uint8
 from ruda.core.shapes import Shape
 from ruda.core.spec import spec_of
+from ruda.tensor.determinism import is_deterministic
 
+# How many graphs are kept for other plans.
+_REMEMBERED = 256
 _NAMES = {
     "float32": "FLOAT",
     "float64": "DOUBLE",
@@ -36,6 +39,27 @@ def missing() -> str | None:
 @functools.cache
 def _handle(device: int) -> Any:
     return frontend().create_handle()
+
+
+def kept(make: Callable[..., Any]) -> Callable[..., Any]:
+    """``make`` of a client, a plan and more that follows from the plan, once for plans alike.
+
+    A graph takes cuDNN 50 ms. It is asked for several times while a step is compiled, and many
+    layers of a network are alike.
+    """
+    made: dict[Any, Any] = {}
+
+    def found(client: Any, plan: Any, *more: Any) -> Any:
+        how = getattr(plan, "precision", None), is_deterministic()
+        key = (client, plan.op.name, plan.specs, plan.out, plan.attrs, *how)
+        one = made.get(key, made)
+        if one is made:
+            if len(made) >= _REMEMBERED:
+                made.clear()
+            one = made[key] = make(client, plan, *more)
+        return one
+
+    return found
 
 
 class Graph:
