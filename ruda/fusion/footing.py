@@ -6,12 +6,12 @@ show memory of the state needs a program of its own.
 
 from __future__ import annotations
 
-from itertools import repeat
-from operator import attrgetter, is_
+from collections.abc import Callable
 from typing import Any
 
 from ruda.core.devices import client as client_of
 from ruda.core.errors import CaptureError
+from ruda.fusion.checks import checked
 from ruda.fusion.guards import Contents, Guard, Guards
 from ruda.fusion.state import Argument, Gradient, Held
 from ruda.fusion.trace import Tracer
@@ -19,7 +19,6 @@ from ruda.fusion.tree import Given
 from ruda.tensor.determinism import is_deterministic
 from ruda.tensor.tensor import RudaTensor
 
-_grad = attrgetter("grad")
 Named = list[tuple[str, RudaTensor]]
 
 
@@ -39,6 +38,8 @@ class Footing:
         self._take_leaves(tracer)
         self._take_tensors(tracer, given, tensors)
         self._take_memory(tracer, given)
+        # The guards in one function, from the second call on.
+        self._check: Callable[[], bool] | None = None
         guards.settle(lambda handle: id(handle.root or handle) in tracer.cells.bases)
 
     def _take_leaves(self, tracer: Tracer) -> None:
@@ -112,9 +113,7 @@ class Footing:
 
     def holds(self, given: Given) -> bool:
         """Whether a program is right for a call with the same key of arguments."""
-        if not self.guards.hold() or defaults() != self.defaults:
-            return False
-        if not all(map(is_, map(_grad, self.bare), repeat(None))):
+        if not self._guarded() or defaults() != self.defaults:
             return False
         for leaf, spec in self.graded:
             if leaf.grad is None or leaf.grad.spec is not spec:
@@ -122,6 +121,18 @@ class Footing:
         if not all((h := given.leaves[i].handle) is r or h.root is r for i, r in self.pins):
             return False
         return not self.writes or self._apart(given)
+
+    def _guarded(self) -> bool:
+        """Whether the guards hold, and leaves without a gradient still have none."""
+        if self._check is None:
+            self._check = checked(self.guards, self.bare)
+        try:
+            if self._check():
+                return True
+        except (AttributeError, LookupError, ValueError):
+            # What is looked for is not there any more.
+            return False
+        return self.guards.hold() and not any(leaf.grad is not None for leaf in self.bare)
 
     def _apart(self, given: Given) -> bool:
         """Whether arguments and gradients share no memory with state, or with each other."""

@@ -32,10 +32,8 @@ What modules, optimizers, schedules and generators owe to compiled steps:
 
 from __future__ import annotations
 
-import operator
 import types
 from collections.abc import Callable
-from operator import is_
 from typing import Any
 
 from ruda.tensor.tensor import RudaTensor
@@ -202,7 +200,7 @@ class Guards:
         self.bindings: list[Guard] = []
 
     def settle(self, is_met: Callable[[Any], bool]) -> None:
-        """The trace is over: relax guards on tensors whose values it did not use; ready to check.
+        """The trace is over: relax guards on tensors whose values it did not use.
 
         ``is_met(handle)`` tells whether the trace used the memory of a handle.
         """
@@ -210,19 +208,10 @@ class Guards:
             if guard.expected.__class__ is RudaTensor and not is_met(guard.expected.handle):
                 guard.__class__ = Shape
         self.plain += [guard for guard in self.bindings if is_met(guard.expected.handle)]
-        self._columns = [
-            [getattr(guard, name) for guard in self.plain]
-            for name in ("get", "holder", "name", "expected")
-        ]
 
     def hold(self) -> bool:
         """Whether everything is as it was while tracing."""
-        get, holder, name, expected = self._columns
-        try:
-            identical = all(map(is_, map(operator.call, get, holder, name), expected))
-        except (AttributeError, LookupError, ValueError):
-            return False
-        if not identical and not all(guard.holds() for guard in self.plain):
+        if not all(guard.holds() for guard in self.plain):
             return False
         for content in self.contents:
             if not content.holds():

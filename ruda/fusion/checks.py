@@ -1,0 +1,115 @@
+"""The guards of a trace as one function: a chain of ``is`` that runs without a call for each.
+
+A step of a small network has a hundred guards, and all of them hold at nearly every call. So they
+are written out once as a Python expression over the objects themselves. It says yes only where
+each guard would; a no means that the guards have to be asked one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from types import MethodType
+from typing import Any
+
+from ruda.fusion.guards import (
+    SCALARS,
+    Contents,
+    Guard,
+    Guards,
+    Shape,
+    Versioned,
+    class_attribute,
+    same,
+)
+
+
+class _Chain:
+    """The terms so far, and the objects that they are about, by name."""
+
+    def __init__(self) -> None:
+        self.terms: list[str] = []
+        self.objects: dict[str, Any] = {"same": same, "vars": vars, "len": len}
+        # By id: what has a name is kept by it, so that no other object gets its id.
+        self._names: dict[int, str] = {}
+
+    def name(self, value: Any) -> str:
+        """The name of an object in the expression."""
+        name = self._names.get(id(value))
+        if name is None:
+            name = self._names[id(value)] = f"o{len(self._names)}"
+            self.objects[name] = value
+        return name
+
+    def expect(self, place: str, expected: Any) -> None:
+        """``place`` means what it meant."""
+        if expected is None:
+            self.terms.append(f"{place} is None")
+            return
+        name = self.name(expected)
+        # Equal scalars, and methods of one object, are new objects each time.
+        equal = expected.__class__ in SCALARS or expected.__class__ is MethodType
+        term = f"{place} is {name}"
+        self.terms.append(f"({term} or same({place}, {name}))" if equal else term)
+
+    def guard(self, guard: Guard) -> None:
+        """A guard holds."""
+        if guard.__class__ is Shape:
+            self.terms.append(f"{self.name(guard)}.holds()")
+        else:
+            self.expect(self._place(guard), guard.expected)
+
+    def _place(self, guard: Guard) -> str:
+        holder, key = self.name(guard.holder), guard.name
+        if guard.get is getattr and key.isidentifier():
+            return f"{holder}.{key}"
+        text = repr(key) if key.__class__ is str else self.name(key)
+        if guard.get is class_attribute:
+            return f"vars({holder})[{text}]"
+        if guard.get is dict.get and type(guard.holder) is dict and guard.expected is not None:
+            return f"{holder}[{text}]"
+        return f"{self.name(guard.get)}({holder}, {text})"
+
+    def contents(self, content: Contents) -> None:
+        """A container has the items that it had."""
+        holder, items = content.holder, content.snapshot
+        if isinstance(holder, dict) and type(holder).__getitem__ is dict.__getitem__:
+            pairs: Iterable[tuple[Any, Any]] = items.items()
+        elif type(holder) in (list, tuple):
+            pairs = enumerate(items)
+        else:
+            self.terms.append(f"{self.name(content)}.holds()")
+            return
+        name = self.name(holder)
+        self.terms.append(f"len({name}) == {len(items)}")
+        for key, value in pairs:
+            text = repr(key) if key.__class__ in (str, int) else self.name(key)
+            self.expect(f"{name}[{text}]", value)
+
+    def owner(self, owner: Versioned) -> None:
+        """A versioned object has the version that was looked at last."""
+        self.terms.append(f"{self.name(owner.owner)}._ruda_version == {self.name(owner)}.version")
+
+    def function(self) -> Callable[[], bool]:
+        """What tells whether all of it holds."""
+        chain = " and\n    ".join(self.terms) or "True"
+        code = compile(f"def check():\n    return (\n    {chain})\n", "<guards>", "exec")
+        exec(code, self.objects)
+        check: Callable[[], bool] = self.objects.pop("check")
+        return check
+
+
+def checked(guards: Guards, bare: Iterable[Any]) -> Callable[[], bool]:
+    """Whether surely all ``guards`` hold and no leaf of ``bare`` has a gradient.
+
+    It is made from guards that hold. What it looks for may be gone, which raises.
+    """
+    chain = _Chain()
+    for guard in guards.plain:
+        chain.guard(guard)
+    for content in guards.contents:
+        chain.contents(content)
+    for owner in guards.versioned:
+        chain.owner(owner)
+    for leaf in bare:
+        chain.terms.append(f"{chain.name(leaf)}.grad is None")
+    return chain.function()
