@@ -73,6 +73,8 @@ class Graph:
     def __init__(self) -> None:
         self.inputs: list[Value] = []
         self.instructions: list[Instruction] = []
+        # What is computed again where it is read, for people.
+        self.notes: list[str] = []
 
     def input(self, kind: str, spec: Spec | None, source: Any) -> Value:
         """A value that each replay fetches from ``source``."""

@@ -119,7 +119,7 @@ class Program:
             *(f"  {line}" for line in self.graph.lines()),
             f"state read: {', '.join(state) or 'none'}",
             f"written: {', '.join(written) or 'none'}",
-            *(f"recomputed: {line}" for line in summary(self.again)),
+            *(f"recomputed: {line}" for line in (*self.graph.notes, *summary(self.again))),
             f"gradients set: {len(self.grads)}; random draws: {sum(n for _, n in self.draws)}",
             f"guards: {', '.join(self.guards.paths()) or 'arguments only'}",
         ]

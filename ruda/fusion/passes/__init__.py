@@ -7,6 +7,7 @@ from typing import Any
 
 from ruda.fusion.graph import Graph, Value
 from ruda.fusion.passes.algebra import simplify
+from ruda.fusion.passes.chains import recompute_chains
 from ruda.fusion.passes.duplicates import merge_duplicates
 from ruda.fusion.passes.ends import fuse_ends
 from ruda.fusion.passes.folds import fuse_folds
@@ -36,3 +37,4 @@ def improve(graph: Graph, wanted: Iterable[Value], client: Any) -> None:
     fuse_products(graph, kept, client)
     fuse_siblings(graph, kept, client)
     fuse_elementwise(graph, kept, client)
+    recompute_chains(graph, kept, client)
