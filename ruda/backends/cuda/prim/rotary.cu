@@ -12,38 +12,61 @@ struct Geometry {
     Steps x, y, cos, sin;
 };
 
-// N pairs of one row, as their first and their second halves.
-struct Pairs {
-    Pack<X, N> one, two;
+// As place, of less than 2^31 rows: a division of 64 bits takes longer than all else here.
+template <int R> __device__ __forceinline__ i64 spot(u32 i, const i64* size, const i64* stride) {
+    i64 at = 0;
+#pragma unroll
+    for (int d = R - 1; d > 0; --d) {
+        const u32 whole = i / (u32)size[d];
+        at += (i64)(i - whole * (u32)size[d]) * stride[d];
+        i = whole;
+    }
+    return at + (i64)i * stride[0];
+}
 
-    __device__ __forceinline__ void read(const X* p, i64 i, i64 half, i64 step) {
-        if (TOGETHER && N > 1) {
-            const Pack<X, 2 * N> both = fetch<2 * N>(p + 2 * i);
+template <int BYTES> struct Unit;
+template <> struct Unit<2> { typedef u16 Type; };
+template <> struct Unit<4> { typedef u32 Type; };
+template <> struct Unit<8> { typedef uint2 Type; };
+template <> struct Unit<16> { typedef uint4 Type; };
+
+// As put, by one store: left to itself the compiler makes one an element here.
+template <int COUNT> __device__ __forceinline__ void put_whole(X* target, const T (&v)[COUNT]) {
+    typedef typename Unit<sizeof(X) * COUNT>::Type Whole;
+    alignas(16) Pack<X, COUNT> pack;
 #pragma unroll
-            for (int k = 0; k < N; ++k) one.at[k] = both.at[2 * k], two.at[k] = both.at[2 * k + 1];
-        } else {
-            one = fetch<N>(p + (TOGETHER ? 2 * i : i) * step);
-            two = fetch<N>(p + (TOGETHER ? 2 * i + 1 : i + half) * step);
-        }
+    for (int k = 0; k < COUNT; ++k) pack.at[k] = to<X>(v[k]);
+    __stcg(reinterpret_cast<Whole*>(target), *reinterpret_cast<const Whole*>(&pack));
+}
+
+// N pairs of one row: in one pack, where they lie together, or their halves in two.
+struct Pairs {
+    static const int COUNT = TOGETHER && N > 1 ? 1 : 2, WIDTH = 2 * N / COUNT;
+    Pack<X, WIDTH> part[COUNT];
+
+    __device__ __forceinline__ i64 place_of(int p, i64 i, i64 half, i64 step) const {
+        return COUNT == 1 ? 2 * i : (TOGETHER ? 2 * i + p : i + p * half) * step;
     }
-    __device__ __forceinline__ void write(X* p, i64 i, i64 half, i64 step) const {
-        if (TOGETHER && N > 1) {
-            Pack<X, 2 * N> both;
+    __device__ __forceinline__ void read(const X* from, i64 i, i64 half, i64 step) {
 #pragma unroll
-            for (int k = 0; k < N; ++k) both.at[2 * k] = one.at[k], both.at[2 * k + 1] = two.at[k];
-            *reinterpret_cast<Pack<X, 2 * N>*>(p + 2 * i) = both;
-        } else {
-            *reinterpret_cast<Pack<X, N>*>(p + (TOGETHER ? 2 * i : i) * step) = one;
-            *reinterpret_cast<Pack<X, N>*>(p + (TOGETHER ? 2 * i + 1 : i + half) * step) = two;
-        }
+        for (int p = 0; p < COUNT; ++p)
+            part[p] = fetch<WIDTH>(from + place_of(p, i, half, step));
     }
-    __device__ __forceinline__ void turn(const T (&c)[N], const T (&s)[N]) {
+    __device__ __forceinline__ void turn(X* into, i64 i, i64 half, i64 step, const T (&c)[N],
+                                         const T (&s)[N]) const {
+        T v[COUNT][WIDTH];
+#pragma unroll
+        for (int p = 0; p < COUNT; ++p) widened(v[p], part[p]);
 #pragma unroll
         for (int k = 0; k < N; ++k) {
-            const T a = to<T>(one.at[k]), b = to<T>(two.at[k]);
-            one.at[k] = to<X>(a * c[k] - b * s[k]);
-            two.at[k] = to<X>(b * c[k] + a * s[k]);
+            T& one = COUNT == 1 ? v[0][2 * k] : v[0][k];
+            T& two = COUNT == 1 ? v[0][2 * k + 1] : v[COUNT - 1][k];
+            const T a = one, b = two;
+            one = a * c[k] - b * s[k];
+            two = b * c[k] + a * s[k];
         }
+#pragma unroll
+        for (int p = 0; p < COUNT; ++p) put_whole(into + place_of(p, i, half, step), v[p]);
     }
 };
 
@@ -51,10 +74,10 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 NAME(X* __restrict__ y, const X* __restrict__ x, const C* __restrict__ cos,
      const S* __restrict__ sin, const Geometry at) {
     const int lane = threadIdx.x % LANES, group = threadIdx.x / LANES;
-    x += place<PLACES>(blockIdx.x, at.psize, at.x.place);
-    y += place<PLACES>(blockIdx.x, at.psize, at.y.place);
-    cos += place<PLACES>(blockIdx.x, at.psize, at.cos.place);
-    sin += place<PLACES>(blockIdx.x, at.psize, at.sin.place);
+    x += spot<PLACES>(blockIdx.x, at.psize, at.x.place);
+    y += spot<PLACES>(blockIdx.x, at.psize, at.y.place);
+    cos += spot<PLACES>(blockIdx.x, at.psize, at.cos.place);
+    sin += spot<PLACES>(blockIdx.x, at.psize, at.sin.place);
     const i64 step = (i64)gridDim.y * GROUPS;
     for (i64 i = lane * N; i < at.half; i += LANES * N) {
         T c[N], s[N];
@@ -66,15 +89,15 @@ NAME(X* __restrict__ y, const X* __restrict__ x, const C* __restrict__ cos,
             Pairs pairs[DEEP];
 #pragma unroll
             for (int d = 0; d < DEEP; ++d)
-                if (r + d * step < at.repeats)
-                    pairs[d].read(x + place<REPEATS>(r + d * step, at.rsize, at.x.repeat), i,
-                                  at.half, at.x.last);
+                if (r + d * step < at.repeats) {
+                    const X* from = x + spot<REPEATS>(r + d * step, at.rsize, at.x.repeat);
+                    pairs[d].read(from, i, at.half, at.x.last);
+                }
 #pragma unroll
             for (int d = 0; d < DEEP; ++d)
                 if (r + d * step < at.repeats) {
-                    pairs[d].turn(c, s);
-                    pairs[d].write(y + place<REPEATS>(r + d * step, at.rsize, at.y.repeat), i,
-                                   at.half, at.y.last);
+                    X* into = y + spot<REPEATS>(r + d * step, at.rsize, at.y.repeat);
+                    pairs[d].turn(into, i, at.half, at.y.last, c, s);
                 }
         }
     }

@@ -98,11 +98,13 @@ def _launcher(client: Any, plan: Any, layout: _Layout, pairs: int) -> Launcher:
     return Launcher(client, source, name, grid, _THREADS, (1, 1, 1, 1), fixed)
 
 
-def bind(client: Any, plan: Any) -> Callable[..., Any]:
-    """One launch; packs where addresses are whole ones."""
+def bind(client: Any, plan: Any) -> Callable[..., Any] | None:
+    """One launch; packs where addresses are whole ones. Rows are counted in 32 bits."""
     out = plan.out
     if not out.size:
         return lambda *_: allocate(client.pool, out)
+    if out.size // out.shape[-1] >= 2**31:
+        return None
     layout = _layout(plan)
     most = _pairs(plan, layout)
     made: dict[int, Launcher] = {}

@@ -27,8 +27,12 @@ _LONGEST = 1 << 30
 _MOST_AHEAD, _RING = 4, 96 << 10
 # Threads of a block that a long row fills alone, and shared memory that it has beside the ring.
 _BLOCK, _BESIDE = 512, 4 << 10
-# Blocks that share a row, and the packs that each of their threads keeps.
-_MOST_BLOCKS, _KEPT = 8, 8
+# Threads of the blocks that share a row and how many blocks may, in the order of their speed; and
+# the packs that each thread keeps.
+_SHARES, _KEPT = ((256, 2), (512, 2), (256, 8), (512, 8)), 8
+# Rows that a cluster has by turns: weights are in the first cache for all but the first of them,
+# and where a cluster waits, others take over the next ones.
+_TURNS = 4
 # Multiprocessors that are close enough for a cluster: no device has fewer together.
 _CLOSE = 16
 
@@ -202,10 +206,11 @@ def _shared(work: Work, packs: int, count: int) -> Sharing | None:
     if not _has_clusters(work.client):
         return None
     kept = max(1, _KEPT // (count * _size(work)))
-    for lanes in (256 // _size(work), 512 // _size(work)):
-        blocks = _power(-(-packs // (lanes * kept)))
-        if blocks <= _MOST_BLOCKS:
-            lanes *= blocks
+    for threads, most in _SHARES:
+        threads //= _size(work)
+        blocks = max(2, _power(-(-packs // (threads * kept))))
+        if blocks <= most:
+            lanes = threads * blocks
             return Sharing("held", lanes, _power(-(-packs // lanes)), cluster=blocks)
     return None
 
@@ -314,7 +319,7 @@ class Kernel:
         work, here = self.work, self.work.client.driver.multiprocessors
         blocks = -(-work.rows // kernel.groups)
         if kernel.cluster > 1:
-            return int(min(blocks, self._clusters(kernel) if kernel.walks else blocks))
+            return min(blocks, self._clusters(kernel, blocks))
         if kernel.walks:
             return int(min(blocks, here * (8 if kernel.threads <= 128 else 512 // kernel.threads)))
         if kernel.mode == "stream" and len(kernel.program.passes) > 1:
@@ -322,10 +327,14 @@ class Kernel:
             return int(min(blocks, here * max(1, min(2, _CACHED // (max(nbytes, 1) * here)))))
         return min(blocks, 2**31 - 1)
 
-    def _clusters(self, kernel: Rows) -> int:
-        """How many clusters of two blocks of 256 threads on a multiprocessor run at a time."""
-        near = _CLOSE * (512 // kernel.threads) // kernel.cluster
-        return max(1, self.work.client.driver.multiprocessors // _CLOSE * near)
+    def _clusters(self, kernel: Rows, rows: int) -> int:
+        """As many clusters as run at a time; more where each has but a few rows by turns."""
+        blocks = (512 if kernel.walks else 1024) // kernel.threads
+        near = _CLOSE * blocks // kernel.cluster
+        here = max(1, int(self.work.client.driver.multiprocessors) // _CLOSE * near)
+        if kernel.walks:
+            return here
+        return max(here, -(-rows // _TURNS) if kernel.of("column") else rows)
 
     def geometry(self) -> bytes:
         """The struct Geometry."""
