@@ -59,7 +59,7 @@ def test_an_operand_of_another_dtype_stays_outside() -> None:
 
 
 def test_products_of_the_library_end_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(small, "fits", lambda shape: False)
+    monkeypatch.setattr(small, "fits", lambda client, shape: False)
     found = nodes(lambda x, w, r: gelu(x @ w.T) * r, on(*X), on(*W), on(*R))
     assert len(found) == 2 and found[0].startswith("product"), found
     half = [on(*shape, dtype="bfloat16") for shape in (X, W)]

@@ -327,7 +327,7 @@ def built(source: str, name: str, sized: bool = False) -> Any:
     )
     text += _SIZES.format(inside + name) if sized else ""
     headers = [compiler.header(h) for h in sorted(included)]
-    twins = ("ruda/clusters.cuh",) if clusters else ()
+    twins = sorted({"ruda/clusters.cuh", "ruda/doubles.cuh"} & set(included))
     own = [(HERE / n).read_text() for n in ("host.h", "ruda/ptx.cuh", *twins)]
     key = hashlib.sha256("\0".join([text, *headers, *own]).encode()).hexdigest()[:24]
     folder = Path(tempfile.gettempdir()) / f"ruda-emulated-{os.getuid()}"

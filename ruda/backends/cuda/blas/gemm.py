@@ -79,7 +79,7 @@ def own_of(client: Any, plan: Any) -> tuple[layout.Geometry, small.Choice] | Non
     shape = layout.geometry((task.x.shape, task.x.strides), (task.y.shape, task.y.strides))
     how = _arithmetic(dtypes.float32, dtypes.float32, task.precision)
     as_they_lie = not any(shape.copies) and (task.bias is None or task.bias.contiguous)
-    if not as_they_lie or how.compute != _IN_FLOAT or not small.fits(shape):
+    if not as_they_lie or how.compute != _IN_FLOAT or not small.fits(client, shape):
         return None
     has_lt = lt.library(client) is not None
     if skinny.bind(client, dtypes.float32, dtypes.float32, shape, True, has_lt) is not None:
@@ -290,7 +290,7 @@ def small_choice(client: Any, how: lt.Arithmetic, shape: layout.Geometry) -> sma
     """
     if not how.operand == how.result == "float32" or how.compute != _IN_FLOAT:
         return None
-    if not small.fits(shape):
+    if not small.fits(client, shape):
         return None
     found = small.candidates(client, shape)
     number = tune.known(client, _tuned(client), repr(shape), len(found) + 1)
@@ -307,7 +307,7 @@ def _small_or_library(task: _Task, how: lt.Arithmetic, shape: layout.Geometry) -
     """A kernel of our own for small products of float32, unless a library was measured quicker."""
     client = task.client
     own = small_choice(client, how, shape)
-    if tune.mode() == "on" and how.operand == "float32" and small.fits(shape):
+    if tune.mode() == "on" and how.operand == "float32" and small.fits(client, shape):
         return _measured(task, how, shape)
     if own is None:
         return _by_library(task, how, shape)

@@ -1,9 +1,10 @@
 // out [m, n] = a [m, k] times b [k, n], plus a bias along n, batched, in float32: products for which the
-// tiles of the libraries are too large. Each output is one chain of fused multiply-adds in a fixed order.
+// tiles of the libraries are too large. Sums are doubles, on tensor cores, in a fixed order; each part of
+// the depth that has threads or a block of its own is rounded once, and the parts are added as floats.
 //
-// Settings: NAME; TM x TN, the outputs of a block; RM x RN, those of a thread (multiples of 4); SLICES,
-// groups of threads that share every piece of 32 places of the depth; STAGES, pieces in shared memory;
-// CLUSTER, blocks that share the depth of a tile (1, 2, 4, 8; more than 1 from sm_90 on);
+// Settings: NAME; TM x TN, the outputs of a block; UM x UN, squares of 32 x 32 of a warp; SLICES (1, 2),
+// groups of warps that share every piece of 32 places of the depth; STAGES, pieces in shared memory;
+// CLUSTER, blocks that share the depth of a tile (1, 2, 4, 8);
 // A_DEEP, B_DEEP, whether neighbours in memory are neighbours along the depth, else along m or n;
 // A_UNIT, B_UNIT, elements that are copied at once (4 or 1); SUMS, whether `sums` [m] gets the sums of
 // the rows of a; RELU, what is below 0 becomes 0. END_... say what is done to the result and where that
@@ -14,18 +15,16 @@
 // SLICES * TM floats behind it.
 // Limits: with units of 4, steps, addresses and the extent without gaps in multiples of 16 bytes.
 #include "ruda/clusters.cuh"
+#include "ruda/doubles.cuh"
 
-#define ACROSS (TN / RN)
-#define DOWN (TM / RM)
-#define GROUP (ACROSS * DOWN)
+#define GROUP (TM / (32 * UM) * (TN / (32 * UN)) * 32)
 #define THREADS (GROUP * SLICES)
 #define DEPTH 32
 #define STAGE (DEPTH * (TM + TN))
-#define FOURS (DEPTH / 4 / SLICES)
-// Quads of outputs of a thread, and how a warp lies on the tile.
-#define QUADS (TM * TN / 4 / THREADS)
-#define WARP_ACROSS (ACROSS < 8 ? ACROSS : 8)
-#define WARP_DOWN (32 / WARP_ACROSS)
+#define HALVES (2 / SLICES)
+// Quads of outputs of a thread: of its own sums, and of those of all slices.
+#define HELD (8 * UM * UN)
+#define QUADS (HELD / SLICES)
 // Quads of a tile that a block of a cluster ends, and a thread of it.
 #define SHARE (TM * TN / 4 / CLUSTER)
 #define ENDS ((SHARE + THREADS - 1) / THREADS)
@@ -45,8 +44,8 @@ struct Shape {
 };
 
 // A piece of an operand, of which `wide` places along the output and `deep` along the depth are there.
-// Along the depth four neighbours keep together; which of the eight fours of a line lies where follows
-// from the line, so that eight threads with lines 4 apart meet in no bank.
+// Four neighbours keep together; which of the fours of a line lies where follows from the line, so that
+// the threads of `take`, which read two fours of four lines or four of two at a time, meet in no bank.
 template <int WIDE, bool DEEP, int UNIT>
 __device__ __forceinline__ void fetch(float* room, const float* from, i32 step, i32 wide, i32 deep) {
     constexpr int PER = (DEEP ? DEPTH : WIDE) / UNIT, LINES = DEEP ? WIDE : DEPTH;
@@ -57,7 +56,8 @@ __device__ __forceinline__ void fetch(float* room, const float* from, i32 step, 
     for (int r = 0; r < PER * LINES / THREADS; ++r) {
         const int line = first + r * (THREADS / PER);
         const bool real = unit < along && line < lines;
-        float* into = room + line * PER * UNIT + (DEEP ? ((unit / 4) ^ (line / 4 % 8)) * 4 + unit % 4 : unit);
+        const int four = (unit / 4) ^ (DEEP ? line / 4 % 2 * 4 : line / 4 % 4 * 2);
+        float* into = room + line * PER * UNIT + 4 * four + unit % 4;
         if (UNIT == 4)
             fetch_ahead(into, from, real);
         else if (real)
@@ -68,93 +68,108 @@ __device__ __forceinline__ void fetch(float* room, const float* from, i32 step, 
     }
 }
 
-// R places along the output of four along the depth: fours that lie SIDE threads apart.
-template <int WIDE, int R, int SIDE, bool DEEP>
-__device__ __forceinline__ void take(float (&v)[R][4], const float* room, int thread, int quad) {
+// v[r][i]: the place 4 g + r of 32 along the output from `first` on, the place 4 t + i of half a piece.
+template <int WIDE, bool DEEP>
+__device__ __forceinline__ void take(double (&v)[4][4], const float* room, int first, int half) {
+    const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, four = first / 4 + g;
 #pragma unroll
-    for (int i = 0; i < R; ++i) {
-        const int four = thread + SIDE * (i / 4);
-        const float* at = DEEP ? room + (4 * four + i % 4) * DEPTH + ((quad ^ (four % 8)) * 4)
-                               : room + (4 * quad + i % 4) * WIDE + 4 * four;
+    for (int i = 0; i < 4; ++i) {
+        const float* at = DEEP ? room + (4 * four + i) * DEPTH + ((4 * half + t) ^ (four % 2 * 4)) * 4
+                               : room + (16 * half + 4 * t + i) * WIDE + (four ^ (t * 2)) * 4;
         const float4 q = *reinterpret_cast<const float4*>(at);
         const float f[4] = {q.x, q.y, q.z, q.w};
 #pragma unroll
-        for (int j = 0; j < 4; ++j)
-            if (DEEP)
-                v[i][j] = f[j];
-            else
-                v[i / 4 * 4 + j][i % 4] = f[j];
+        for (int j = 0; j < 4; ++j) v[DEEP ? i : j][DEEP ? j : i] = f[j];
     }
 }
 
-__device__ __forceinline__ void add_piece(float (&sum)[RM][RN], float (&total)[RM], const float* room,
-                                          int down, int across, int slice) {
-#pragma unroll(FOURS < 2 ? FOURS : 2)
-    for (int q = 0; q < FOURS; ++q) {
-        const int quad = slice * FOURS + q;
-        float a[RM][4], b[RN][4];
-        take<TM, RM, DOWN, A_DEEP>(a, room, down, quad);
-        take<TN, RN, ACROSS, B_DEEP>(b, room + DEPTH * TM, across, quad);
+typedef double Sums[UM][UN][2][4][4];
+
+__device__ __forceinline__ void add_piece(Sums& sum, double (&total)[UM][4], const float* room, int top,
+                                          int left, int slice) {
 #pragma unroll
-        for (int k = 0; k < 4; ++k)
+    for (int h = 0; h < HALVES; ++h) {
+        const int half = SLICES > 1 ? slice : h;
+        double a[UM][4][4];
 #pragma unroll
-            for (int i = 0; i < RM; ++i)
+        for (int u = 0; u < UM; ++u) take<TM, A_DEEP>(a[u], room, top + 32 * u, half);
+        if (SUMS && left == 0 && blockIdx.x == 0) {
 #pragma unroll
-                for (int j = 0; j < RN; ++j) sum[i][j] = fmaf(a[i][k], b[j][k], sum[i][j]);
-        if (SUMS && blockIdx.x == 0) {
+            for (int u = 0; u < UM; ++u)
 #pragma unroll
-            for (int i = 0; i < RM; ++i)
+                for (int r = 0; r < 4; ++r) total[u][r] += (a[u][r][0] + a[u][r][1]) + (a[u][r][2] + a[u][r][3]);
+        }
 #pragma unroll
-                for (int k = 0; k < 4; ++k) total[i] += a[i][k];
+        for (int v = 0; v < UN; ++v) {
+            double b[4][4];
+            take<TN, B_DEEP>(b, room + DEPTH * TM, left + 32 * v, half);
+#pragma unroll
+            for (int u = 0; u < UM; ++u)
+#pragma unroll
+                for (int m = 0; m < 2; ++m) {
+                    const double (&low)[4] = a[u][2 * m], (&high)[4] = a[u][2 * m + 1];
+                    const double p[8] = {low[0], high[0], low[1], high[1], low[2], high[2], low[3], high[3]};
+#pragma unroll
+                    for (int n = 0; n < 4; ++n) multiply_add(sum[u][v][m][n], p, b[n]);
+                }
         }
     }
+}
+
+// Of quad number q of a lane: its row, and its column in fours, in the tile.
+__device__ __forceinline__ int row_of(int q, int top) {
+    return top + q / 8 / UN * 32 + threadIdx.x % 32 / 4 * 4 + q / 2 % 4;
+}
+__device__ __forceinline__ int column_of(int q, int left) {
+    return left / 4 + q / 8 % UN * 8 + threadIdx.x % 4 * 2 + q % 2;
 }
 
 __device__ __forceinline__ float4 operator+(float4 a, float4 b) {
     return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
 }
 
-// The sums of the slices together; where they are several, a thread has other quads afterwards.
-__device__ __forceinline__ void join_slices(float4 (&quad)[QUADS], const float (&sum)[RM][RN], float* room,
-                                            int down, int across, int slice) {
+// The sums of the slices together; where they are two, a thread has other quads afterwards.
+__device__ __forceinline__ void join_slices(float4 (&quad)[QUADS], const Sums& sum, float* room, int top,
+                                            int left, int slice) {
+    float4* shown = reinterpret_cast<float4*>(room);
     if (SLICES > 1) __syncthreads();
 #pragma unroll
-    for (int i = 0; i < RM; ++i)
-#pragma unroll
-        for (int j = 0; j < RN / 4; ++j) {
-            const float* s = sum[i] + 4 * j;
-            const float4 q = make_float4(s[0], s[1], s[2], s[3]);
-            const int row = 4 * (down + DOWN * (i / 4)) + i % 4, column = across + ACROSS * j;
-            if (SLICES > 1)
-                reinterpret_cast<float4*>(room)[(slice * TM + row) * (TN / 4) + column] = q;
-            else
-                quad[(i * (RN / 4) + j) % QUADS] = q;
-        }
+    for (int q = 0; q < HELD; ++q) {
+        const double (&s)[4][4] = sum[q / 8 / UN][q / 8 % UN][q / 4 % 2];
+        const int e = q % 4;
+        const float4 f = make_float4(s[0][e], s[1][e], s[2][e], s[3][e]);
+        if (SLICES > 1)
+            shown[(slice * TM + row_of(q, top)) * (TN / 4) + column_of(q, left)] = f;
+        else
+            quad[q % QUADS] = f;
+    }
     if (SLICES == 1) return;
     __syncthreads();
 #pragma unroll
     for (int r = 0; r < QUADS; ++r) {
-        const float4* from = reinterpret_cast<const float4*>(room) + threadIdx.x + r * THREADS;
-        quad[r] = from[0];
-#pragma unroll
-        for (int s = 1; s < SLICES; ++s) quad[r] = quad[r] + from[s * (TM * TN / 4)];
+        const float4* from = shown + threadIdx.x + r * THREADS;
+        quad[r] = from[0] + from[TM * TN / 4];
     }
 }
 
 // The sums of the rows of a: of each slice, of the block, and of all blocks of the cluster.
-__device__ __forceinline__ void show_rows(const float (&total)[RM], float* shown, int down, int across, int slice) {
+__device__ __forceinline__ void show_rows(double (&total)[UM][4], float* shown, int top, int left, int slice) {
     if (blockIdx.x != 0) return;
-    if (across == 0) {
+    if (left == 0) {
 #pragma unroll
-        for (int i = 0; i < RM; ++i) shown[slice * TM + 4 * (down + DOWN * (i / 4)) + i % 4] = total[i];
+        for (int u = 0; u < UM; ++u)
+#pragma unroll
+            for (int r = 0; r < 4; ++r) {
+                double all = total[u][r];
+                all += __shfl_xor_sync(0xffffffffu, all, 1);
+                all += __shfl_xor_sync(0xffffffffu, all, 2);
+                const int row = top + 32 * u + threadIdx.x % 32 / 4 * 4 + r;
+                if (threadIdx.x % 4 == 0) shown[slice * TM + row] = all;
+            }
     }
     __syncthreads();
-    for (int row = threadIdx.x; row < TM; row += THREADS) {
-        float all = shown[row];
-#pragma unroll
-        for (int s = 1; s < SLICES; ++s) all += shown[s * TM + row];
-        shown[row] = all;
-    }
+    if (SLICES > 1)
+        for (int row = threadIdx.x; row < TM; row += THREADS) shown[row] += shown[TM + row];
 }
 __device__ __forceinline__ void write_rows(float* sums, float* shown, i32 rows) {
     if (blockIdx.x != 0 || blockIdx.z % CLUSTER != 0) return;
@@ -174,14 +189,14 @@ __device__ __forceinline__ void write_rows(float* sums, float* shown, i32 rows) 
 
 // Every block's sums in their order, of the part of the tile that this one ends.
 __device__ __forceinline__ void join_blocks(float4 (&ended)[ENDS], const float4 (&quad)[QUADS], float* room,
-                                            int down, int across) {
+                                            int top, int left) {
 #if CLUSTER > 1
     float4* own = reinterpret_cast<float4*>(room);
     if (SLICES == 1) __syncthreads();
 #pragma unroll
     for (int r = 0; r < QUADS; ++r) {
-        const int row = 4 * (down + DOWN * (r / (RN / 4) / 4)) + r / (RN / 4) % 4;
-        own[SLICES > 1 ? threadIdx.x + r * THREADS : row * (TN / 4) + across + ACROSS * (r % (RN / 4))] = quad[r];
+        const int flat = threadIdx.x + r * THREADS;
+        own[SLICES > 1 ? flat : row_of(r, top) * (TN / 4) + column_of(r, left)] = quad[r];
     }
     cluster_barrier();
 #pragma unroll
@@ -224,9 +239,8 @@ extern "C" __global__ void BOUNDS
 NAME(END_PARAMETERS, const float* __restrict__ a, const float* __restrict__ b,
      const float* __restrict__ bias, float* __restrict__ sums, const Shape at) {
     DYNAMIC_SHARED(float, room);
-    const int slice = threadIdx.x / GROUP, mine = threadIdx.x % GROUP, warp = mine / 32;
-    const int across = mine % WARP_ACROSS + warp % (ACROSS / WARP_ACROSS) * WARP_ACROSS;
-    const int down = mine / WARP_ACROSS % WARP_DOWN + warp / (ACROSS / WARP_ACROSS) * WARP_DOWN;
+    const int slice = threadIdx.x / GROUP, warp = threadIdx.x % GROUP / 32;
+    const int left = warp % (TN / (32 * UN)) * (32 * UN), top = warp / (TN / (32 * UN)) * (32 * UM);
     const i32 row = blockIdx.y * TM, column = blockIdx.x * TN, begin = blockIdx.z % CLUSTER * at.pieces;
     const i32 batch = blockIdx.z / CLUSTER;
     const i32 count = min(at.pieces, (at.k + DEPTH - 1) / DEPTH - begin);
@@ -239,7 +253,8 @@ NAME(END_PARAMETERS, const float* __restrict__ a, const float* __restrict__ b,
         fetch<TN, B_DEEP, B_UNIT>(into + DEPTH * TM, b + (B_DEEP ? k : k * at.b_step), at.b_step,
                                   at.n - column, at.k - k);
     };
-    float sum[RM][RN] = {}, total[RM] = {};
+    Sums sum = {};
+    double total[UM][4] = {};
 #pragma unroll
     for (int s = 0; s < STAGES - 1; ++s) {
         if (s < count) bring(s);
@@ -250,12 +265,12 @@ NAME(END_PARAMETERS, const float* __restrict__ a, const float* __restrict__ b,
         __syncthreads();
         if (piece + STAGES - 1 < count) bring(piece + STAGES - 1);
         fetches_end();
-        add_piece(sum, total, room + piece % STAGES * STAGE, down, across, slice);
+        add_piece(sum, total, room + piece % STAGES * STAGE, top, left, slice);
     }
-    if (SUMS) show_rows(total, room + ROOM, down, across, slice);
+    if (SUMS) show_rows(total, room + ROOM, top, left, slice);
     float4 quad[QUADS], ended[ENDS];
-    join_slices(quad, sum, room, down, across, slice);
-    join_blocks(ended, quad, room, down, across);
+    join_slices(quad, sum, room, top, left, slice);
+    join_blocks(ended, quad, room, top, left);
     if (SUMS && CLUSTER == 1) __syncthreads();
     if (SUMS) write_rows(sums + row, room + ROOM, at.m - row);
 #if CLUSTER > 1
@@ -264,18 +279,18 @@ NAME(END_PARAMETERS, const float* __restrict__ a, const float* __restrict__ b,
 #endif
 #pragma unroll
     for (int r = 0; r < ENDS; ++r) {
-        const int i = r / (RN / 4), j = r % (RN / 4), part = threadIdx.x + r * THREADS;
+        const int part = threadIdx.x + r * THREADS;
         const int flat = blockIdx.z % CLUSTER * SHARE + part;
-        const i32 y = row + (IS_FLAT ? flat / (TN / 4) : 4 * (down + DOWN * (i / 4)) + i % 4);
-        const i32 x = column + 4 * (IS_FLAT ? flat % (TN / 4) : across + ACROSS * j), left = at.n - x;
-        if (y >= at.m || left <= 0 || (CLUSTER > 1 && part >= SHARE)) continue;
+        const i32 y = row + (IS_FLAT ? flat / (TN / 4) : row_of(r, top));
+        const i32 x = column + 4 * (IS_FLAT ? flat % (TN / 4) : column_of(r, left)), rest = at.n - x;
+        if (y >= at.m || rest <= 0 || (CLUSTER > 1 && part >= SHARE)) continue;
         const bool whole = at.packs;
         const i64 place = ((i64)batch * at.m + y) * at.n + x;
         const float v[4] = {ended[r].x, ended[r].y, ended[r].z, ended[r].w};
         END_READ
 #pragma unroll
         for (int c = 0; c < 4; ++c) {
-            const float biased = bias && c < left ? v[c] + bias[x + c] : v[c];
+            const float biased = bias && c < rest ? v[c] + bias[x + c] : v[c];
             const float t = RELU && biased < 0.0f ? 0.0f : biased;
             END_EACH
         }

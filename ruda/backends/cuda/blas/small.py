@@ -1,5 +1,9 @@
 """Products of float32 that are too small for the libraries' tiles: a kernel of our own.
 
+Factors are float32 as they are, and sums are doubles, on the tensor cores for doubles: those of
+sm_90 are as fast as its units for float32, and have less to read for it. Results are rounded once
+for each part of the depth; infinities and NaN are those of sums of float32.
+
 A training step of a small model is many products of a few microseconds. What they cost depends on
 how evenly their tiles fill the device, so there are several sizes of tiles, and blocks that share
 the depth of one. Which of them a product gets follows from its shape and the device alone.
@@ -9,7 +13,6 @@ from __future__ import annotations
 
 import functools
 import math
-import re
 import struct
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -29,7 +32,7 @@ _TRIED = 6
 
 
 class Tile(NamedTuple):
-    """The outputs of a block, those of a thread, and how many threads share the depth of one.
+    """The outputs of a block, the squares of 32 x 32 of a warp, and how many share their depth.
 
     The last two are multiply-adds of a multiprocessor in a cycle, of the 128 that it could do, as
     measured on an H200: where an operand lies along the depth, and where none does.
@@ -46,20 +49,19 @@ class Tile(NamedTuple):
     @property
     def threads(self) -> int:
         """Threads of a block."""
-        return self.rows * self.columns // (self.high * self.wide) * self.slices
+        return self.rows * self.columns // (32 * self.high * self.wide) * self.slices
 
 
 TILES = (
-    Tile(64, 64, 8, 8, 2, 67, 72),
-    Tile(64, 32, 8, 4, 2, 66, 50),
-    Tile(64, 32, 8, 4, 4, 60, 50),
-    Tile(32, 32, 8, 4, 4, 53, 57),
+    Tile(32, 32, 1, 1, 2, 98, 90),
+    Tile(64, 32, 1, 1, 2, 96, 88),
+    Tile(64, 64, 2, 1, 2, 98, 88),
 )
 # Cycles that joining the blocks of a cluster takes.
-_JOINING = {1: 0, 2: 1000, 4: 2500, 8: 3000}
+_JOINING = {1: 0, 2: 1000, 4: 1900, 8: 4000}
 # Warps of a multiprocessor below which it is slower, and its speed then: where an operand lies
 # along the depth, and where none does.
-_BUSY = (((8, 0.75),), ((8, 0.85), (16, 0.92)))
+_BUSY = (((4, 0.5), (8, 0.87)), ((6, 0.58),))
 
 
 class Kernel(NamedTuple):
@@ -96,13 +98,12 @@ class Kernel(NamedTuple):
         """CUDA C of the kernel."""
         tile = self.tile
         text = instance(
-            __file__, NAME=self.name, TM=tile.rows, TN=tile.columns, RM=tile.high, RN=tile.wide,
+            __file__, NAME=self.name, TM=tile.rows, TN=tile.columns, UM=tile.high, UN=tile.wide,
             SLICES=tile.slices, STAGES=_STAGES, CLUSTER=self.cluster, A_DEEP=int(self.a_deep),
             B_DEEP=int(self.b_deep), A_UNIT=self.a_unit, B_UNIT=self.b_unit, SUMS=int(self.sums),
             RELU=int(self.relu), **self.end.settings,
         )  # fmt: skip
-        where = "// Architectures: sm_90a, sm_100a, sm_120.\n" if self.cluster > 1 else ""
-        return where + self.end.functions + text
+        return "// Architectures: sm_90a.\n" + self.end.functions + text
 
 
 class Choice(NamedTuple):
@@ -112,8 +113,15 @@ class Choice(NamedTuple):
     cluster: int
 
 
-def fits(shape: Geometry) -> bool:
-    """Whether a product of float32 is one for this kernel: not too large, and in one call."""
+def fits(client: Any, shape: Geometry) -> bool:
+    """Whether a product of float32 is one for this kernel: not too large, and in one call.
+
+    Other devices than those of sm_90 have tensor cores for doubles that are slow, or none.
+    """
+    return client.driver.arch.startswith("sm_90") and _is_small(shape)
+
+
+def _is_small(shape: Geometry) -> bool:
     call = shape.calls[0]
     evenly = len(shape.calls) == 1 and (call.count == 1 or shape.steps[2] == shape.m * shape.n)
     work = call.count * shape.m * shape.n * shape.k
@@ -129,11 +137,11 @@ def _extent(side: Side, rows: int, columns: int) -> int:
 
 
 @functools.lru_cache(maxsize=4096)
-def choices(shape: Geometry, multiprocessors: int, clusters: bool) -> tuple[Choice, ...]:
+def choices(shape: Geometry, multiprocessors: int) -> tuple[Choice, ...]:
     """The tiles for a product, the one that is expected to be the quickest first."""
     found = []
     for tile in TILES:
-        for cluster in _CLUSTERS if clusters else (1,):
+        for cluster in _CLUSTERS:
             if cluster == 1 or _up(shape.k, _DEPTH) >= 2 * cluster:
                 choice = Choice(tile, cluster)
                 found.append((expected(shape, choice, multiprocessors), choice))
@@ -159,20 +167,14 @@ def _up(size: int, unit: int) -> int:
     return -(-size // unit)
 
 
-def has_clusters(client: Any) -> bool:
-    """Whether blocks can read each other's shared memory."""
-    found = re.match(r"sm_(\d+)", client.driver.arch)
-    return found is not None and int(found[1]) >= 90
-
-
 def candidates(client: Any, shape: Geometry) -> tuple[Choice, ...]:
     """The tiles worth a trial, the one that the rule takes first."""
-    return choices(shape, client.driver.multiprocessors, has_clusters(client))[:_TRIED]
+    return choices(shape, client.driver.multiprocessors)[:_TRIED]
 
 
 def best(client: Any, shape: Geometry) -> Choice | None:
     """What the rule takes for a product of float32; None if it is not for this kernel."""
-    return candidates(client, shape)[0] if fits(shape) else None
+    return candidates(client, shape)[0] if fits(client, shape) else None
 
 
 class Bound:

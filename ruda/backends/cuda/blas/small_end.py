@@ -50,10 +50,10 @@ class End:
         outs = [f"float* __restrict__ o{j}" for j in results]
         outs += [f"const {stored(d)}* __restrict__ i{j}" for j, d in enumerate(self.reads)]
         read = [f"float r{j}[4];" for j in results]
-        read += [f"float q{j}[4]; read_quad(q{j}, i{j} + place, whole, left);" for j in reads]
+        read += [f"float q{j}[4]; read_quad(q{j}, i{j} + place, whole, rest);" for j in reads]
         each = [self._call(k, step) for k, step in enumerate(self.steps)]
         each += [f"r{j}[c] = {'t' if k == 0 else f't{k - 1}'};" for j, k in enumerate(self.kept)]
-        write = [f"write_quad(o{j} + place, r{j}, whole, left);" for j in results]
+        write = [f"write_quad(o{j} + place, r{j}, whole, rest);" for j in results]
         names = ("END_PARAMETERS", "END_READ", "END_EACH", "END_WRITE")
         parts = (", ".join(outs), *(" ".join(part) for part in (read, each, write)))
         return dict(zip(names, parts, strict=True))
