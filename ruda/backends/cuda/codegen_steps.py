@@ -26,10 +26,22 @@ class Step:
     more: tuple[tuple[str, str], ...] = ()
 
 
+# The compiler makes one rounding of a product and a sum that follows it. Within a step it may, as
+# in the kernel of its operator alone; but a step adds to what another one has rounded.
+ROUNDED = """
+__device__ __forceinline__ float rounded(float v) { return __fadd_rn(v, -0.0f); }
+__device__ __forceinline__ double rounded(double v) { return __dadd_rn(v, -0.0); }
+template <class R> __device__ __forceinline__ cx<R> rounded(cx<R> v) {
+    return {rounded(v.re), rounded(v.im)};
+}
+template <class V> __device__ __forceinline__ V rounded(V v) { return v; }
+"""
+
+
 def functions(steps: Sequence[Step]) -> tuple[str, list[int]]:
     """A function for each different expression, and for each step the number of its function."""
     first: dict[tuple[object, ...], int] = {}
-    lines: list[str] = []
+    lines = [ROUNDED]
     same = []
     for k, step in enumerate(steps):
         key = (step.expr, step.names, step.computed, step.out, step.more)
@@ -44,10 +56,14 @@ def _function(step: Step, k: int) -> list[str]:
     pairs = [(computed(dtype), name) for dtype, name in zip(step.computed, step.names, strict=True)]
     arguments = ", ".join(f"{kind} {name}" for kind, name in (*pairs, *step.more))
     kind = computed(step.computed[0]) if step.computed else computed(step.out)
+    value = f"to<{stored(step.out)}>({step.expr})"
+    # What has no product in it, nor calls what may have one, is rounded already.
+    if "*" in step.expr or "(" in step.expr:
+        value = f"rounded({value})"
     return [
         f"__device__ __forceinline__ {stored(step.out)} step{k}({arguments}) {{",
         f"    typedef {kind} T;",
-        f"    return to<{stored(step.out)}>({step.expr});",
+        f"    return {value};",
         "}",
     ]
 

@@ -191,7 +191,7 @@ class Whole:
         if k in self.folds and plan.op.name == "mean":
             value = f"mean_of({fold}, {count})"
         kind = stored(plan.out.dtype)
-        return kind, f"to<{kind}>({value})"
+        return kind, f"rounded(to<{kind}>({value}))"
 
     def _once(self, level: int) -> str:
         """The steps on folded values that can run after ``level`` passes."""

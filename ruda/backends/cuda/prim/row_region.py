@@ -19,7 +19,7 @@ from ruda.backends.cuda.prim import channel_region
 from ruda.backends.cuda.prim.reading import Reading, reading_of
 from ruda.backends.cuda.prim.region import fuses, step_of
 from ruda.backends.cuda.prim.rows import Parts, Side, launches, rows_of
-from ruda.backends.cuda.types import computed, stored
+from ruda.backends.cuda.types import stored
 from ruda.core.dtypes import DType, float64, int64, uint64
 from ruda.core.shapes import Shape
 
@@ -296,11 +296,9 @@ class _Whole:
     def _rounded(self, names: Sequence[str]) -> list[str]:
         """What the steps behind read is what would have been written."""
         outs = {side.name: side.dtype for side in self.parts.work.outs}
-        own = self.parts.work.compute
         return [
-            f"EACH {name}[k] = to<T>(to<{stored(outs[name])}>({name}[k]));"
+            f"EACH {name}[k] = to<T>(rounded(to<{stored(outs[name])}>({name}[k])));"
             for name in names
-            if stored(outs[name]) != computed(own)
         ]
 
 
