@@ -67,7 +67,8 @@ def test_the_graph_lies_where_it_was_planned_to_and_gives_all_back() -> None:
         step(*args)
         (program,) = (p for known in step.programs.values() for p in known)
         arena = program.captured.graph.arena
-        assert arena.extra == 0 and arena.plan.total < sum(arena.plan.sizes) / 2
+        # The second branch works in memory of its own.
+        assert arena.extra == 0 and arena.plan.total < 0.6 * sum(arena.plan.sizes)
         used, size = client.pool.used, arena.piece.block.size
         del step, program, arena
         gc.collect()

@@ -78,6 +78,7 @@ def begin(client: Any, arena: Arena) -> None:
         order.close_epoch(stream)
         # An event from before the capture cannot be waited for inside it.
         stream.recorded = 0
+        order.pass_milestones(stream)
     if not client.guarded:
         client.guarded = True
         clear_plans()
@@ -120,6 +121,7 @@ def _leave(client: Any, capture: Capture) -> None:
         order.close_epoch(stream)
         # Its event was recorded in the capture, so nobody else can wait for it.
         stream.recorded = 0
+        order.pass_milestones(stream)
     if not guards.ordered:
         client.guarded = False
         clear_plans()

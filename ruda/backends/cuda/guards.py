@@ -106,7 +106,7 @@ class Guards:
         arena = self.homes.pop(address, None)
         if self.local.log is not None:
             self.local.log.gave(address)
-        if arena is not None and arena.back(address):
+        if arena is not None and arena.back(address, self.order.marks.get(address)):
             return
         if self.capturing and arena is None:
             # The graph reads it at every replay, whoever made it.

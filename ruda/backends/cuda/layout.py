@@ -35,6 +35,8 @@ class Log:
         self.ends: list[int | None] = []
         # Until when a block is taken at least, whenever it comes back.
         self.least: list[int] = []
+        # Whether an operator that runs beside others took it: such ones run one after the other.
+        self.aside: list[bool] = []
         self._open: dict[int, int] = {}
 
     def took(self, address: int, nbytes: int) -> None:
@@ -44,6 +46,7 @@ class Log:
         self.starts.append(self.clock)
         self.ends.append(None)
         self.least.append(0)
+        self.aside.append(False)
         self.clock += 1
 
     def gave(self, address: int) -> None:
@@ -58,6 +61,11 @@ class Log:
         place = self._open.get(address)
         if place is not None:
             self.least[place] = self.clock + _LAG
+
+    def all_lag(self, first: int) -> None:
+        """As ``lags``, of the blocks from number ``first`` on: such an operator took them."""
+        for place in range(first, len(self.sizes)):
+            self.least[place], self.aside[place] = self.clock + _LAG, True
 
     def peak(self, shift: int) -> int:
         """The most bytes in use at a time, in blocks of the pool's own classes."""
@@ -86,11 +94,16 @@ def layout(log: Log) -> Layout:
     kept = [i for i, end in enumerate(log.ends) if end is not None]
     sizes = np.array([_whole(log.sizes[i]) for i in kept], np.int64)
     starts = np.array([log.starts[i] for i in kept], np.int64)
-    ends = np.array([max(log.ends[i] or 0, log.least[i]) for i in kept], np.int64)
+    back = np.array([log.ends[i] for i in kept], np.int64)
+    ends = np.maximum(back, np.array([log.least[i] for i in kept], np.int64))
+    aside = np.array([log.aside[i] for i in kept], bool)
     offsets = np.zeros(len(kept), np.int64)
     placed = np.zeros(len(kept), bool)
     for i in np.lexsort((starts, -sizes)):
-        meets = placed & (starts < ends[i]) & (ends > starts[i])
+        # Among themselves those that run beside others need no time to be over.
+        both = aside & aside[i]
+        meets = placed & (starts < np.where(both, back[i], ends[i]))
+        meets &= np.where(both, back, ends) > starts[i]
         offsets[i] = _lowest(offsets[meets], sizes[meets], sizes[i])
         placed[i] = True
     total = int((offsets + sizes).max(initial=0))
@@ -121,8 +134,9 @@ class Planned(Arena):
         self.extra = 0
         self._at = 0
         self._live: list[tuple[int, int]] = []
-        # Blocks that came back, as far as nobody has all of their memory again.
-        self._past: list[tuple[int, int]] = []
+        # Blocks that came back, as far as nobody has all of their memory again, with their marks:
+        # another one may begin where one of them did.
+        self._past: list[tuple[int, int, Any]] = []
 
     def part(self, nbytes: int) -> int:
         """The address of the next block if it is one of ``nbytes`` and its place is free; or 0."""
@@ -144,20 +158,20 @@ class Planned(Arena):
         before = place > 0 and self._live[place - 1][1] > start
         return not before and not (place < len(self._live) and self._live[place][0] < end)
 
-    def back(self, address: int) -> bool:
+    def back(self, address: int, mark: Any = None) -> bool:
         """Whether ``address`` was such a block, which is free now."""
         place = bisect_left(self._live, (address, 0))
         if place == len(self._live) or self._live[place][0] != address:
             return False
-        self._past.append(self._live.pop(place))
+        self._past.append((*self._live.pop(place), mark))
         return True
 
-    def beneath(self, address: int) -> list[int]:
-        """The blocks that had memory of the block at ``address`` before it."""
+    def beneath(self, address: int) -> list[Any]:
+        """The marks of the blocks that had memory of the block at ``address`` before it."""
         start, end = self._live[bisect_left(self._live, (address, 0))]
         meeting = [p for p in self._past if p[0] < end and start < p[1]]
         self._past = [p for p in self._past if not (start <= p[0] and p[1] <= end)]
-        return [first for first, _ in meeting]
+        return [mark for *_, mark in meeting if mark is not None]
 
     def owns(self, address: int) -> bool:
         """Whether ``address`` lies in the piece."""
@@ -180,7 +194,7 @@ class Nowhere(Arena):
         address, self._next = self._next, self._next + _whole(nbytes)
         return address
 
-    def back(self, address: int) -> bool:
+    def back(self, address: int, mark: Any = None) -> bool:
         """Whether ``address`` is one of these, or of what stands for memory in a rehearsal."""
         return address >= self.START
 

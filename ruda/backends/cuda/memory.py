@@ -38,7 +38,7 @@ class Arena:
         """The address of a block that was planned beforehand; 0 where nothing was."""
         return 0
 
-    def back(self, address: int) -> bool:
+    def back(self, address: int, mark: Any = None) -> bool:
         """Whether ``address`` is such a block, which is free from now on."""
         return False
 
@@ -46,8 +46,8 @@ class Arena:
         """Whether ``address`` lies in memory that was planned beforehand."""
         return False
 
-    def beneath(self, address: int) -> Sequence[int]:
-        """The planned blocks that had memory of the one at ``address`` before it."""
+    def beneath(self, address: int) -> Sequence[Any]:
+        """The marks of the planned blocks that had memory of the one at ``address`` before it."""
         return ()
 
     def cached(self) -> int:

@@ -16,7 +16,7 @@ from typing import Any
 class StreamState:
     """One stream: its epoch, the event that ended the last one, what it has seen of others."""
 
-    __slots__ = ("epoch", "event", "external", "ptr", "recorded", "seen")
+    __slots__ = ("epoch", "event", "external", "past", "ptr", "recorded", "seen")
 
     def __init__(self, ptr: int, event: int) -> None:
         self.ptr = ptr
@@ -24,6 +24,8 @@ class StreamState:
         self.epoch = 1
         self.recorded = 0
         self.seen: dict[StreamState, int] = {}
+        # Epochs of a capture with an event each, so that nobody waits for more than it needs.
+        self.past: list[tuple[int, int]] = []
         self.external = False
 
 
@@ -94,8 +96,23 @@ class Order:
             self.capture.joins(stream, other)
         if other.recorded < epoch:
             self.end_epoch(other)
-        self.driver.stream_wait(stream.ptr, other.event)
-        stream.seen[other] = other.recorded
+        known = (p for p in other.past if p[0] >= epoch)
+        recorded, event = next(known, (other.recorded, other.event))
+        self.driver.stream_wait(stream.ptr, event)
+        stream.seen[other] = recorded
+
+    def milestone(self, stream: StreamState) -> None:
+        """End the epoch of a stream that is captured, with an event of its own."""
+        event, epoch = self.driver.new_event(), stream.epoch
+        self.driver.record(event, stream.ptr)
+        stream.epoch, stream.recorded = epoch + 1, epoch
+        stream.past.append((epoch, event))
+
+    def pass_milestones(self, stream: StreamState) -> None:
+        """The capture is over: its events are not needed any more."""
+        for _, event in stream.past:
+            self.driver.release_event(event)
+        stream.past.clear()
 
     def end_epoch(self, stream: StreamState) -> None:
         """Record an event behind all that is queued in ``stream`` now."""
@@ -166,11 +183,11 @@ class Order:
             self.settle(mark, stream)
         self.marks[address] = Mark(stream, stream.epoch)
 
-    def follows(self, addresses: Sequence[int]) -> None:
-        """The calling thread's stream waits for everyone who used these blocks."""
+    def follows(self, marks: Sequence[Mark]) -> None:
+        """The calling thread's stream waits for everyone who used the blocks of these marks."""
         stream = self.current()
-        for address in addresses:
-            self.settle(self.mark_of(address), stream)
+        for mark in marks:
+            self.settle(mark, stream)
 
     def gave(self, address: int) -> None:
         """A block comes back: what the current stream did with it may be of this very epoch."""
@@ -195,6 +212,9 @@ class Order:
                 # Another thread ended the epoch, perhaps before the launch: read in the new one.
                 for i in places:
                     self.reads(handles[i], stream)
+            capture = self.capture
+            if capture is not None and len(capture.joined) > 1 and stream in capture.joined:
+                self.milestone(stream)
             return out
 
         call.by_body = getattr(run, "by_body", False)  # type: ignore[attr-defined]

@@ -167,13 +167,16 @@ class Planning:
         """
 
         def lags(*handles: Any) -> Any:
-            out = run(*handles)
             log = self.guards.local.log
-            if log is not None:
-                made = out if isinstance(out, tuple) else (out,)
-                for handle in (*handles, *made):
-                    block = getattr(getattr(handle, "root", None) or handle, "block", None)
-                    log.lags(getattr(block, "address", 0))
+            if log is None:
+                return run(*handles)
+            first = len(log.sizes)
+            out = run(*handles)
+            for handle in handles:
+                block = getattr(getattr(handle, "root", None) or handle, "block", None)
+                log.lags(getattr(block, "address", 0))
+            # What it made, and what it worked in meanwhile.
+            log.all_lag(first)
             return out
 
         return lags
