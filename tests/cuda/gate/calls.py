@@ -130,9 +130,19 @@ def _written(x: Any, cube: Any, i: Any, v: Any) -> None:
 
 def rows() -> Iterator[Call]:
     """Rows of each way to share them out, forward and backward."""
-    for n, dtypes in ((128, FLOATS), (4096, FLOATS), (8192, ("float32",)), (65536, ("float32",))):
+    both = ("float32", "bfloat16")
+    for n, dtypes in (
+        (128, FLOATS),
+        (4096, FLOATS),
+        (8192, both[:1]),
+        (20000, both),
+        (65536, both),
+    ):
         for dtype in dtypes:
             yield partial(_row_functions, n, dtype)
+    for dtype in FLOATS:
+        for interleaved in (False, True):
+            yield partial(_turned, dtype, interleaved)
     for layout, shape in (("nchw", (32, 64, 56, 56)), ("nhwc", (32, 56, 56, 64))):
         for dtype in ("float32", "bfloat16"):
             yield partial(_channels, layout, shape, dtype)
@@ -154,6 +164,14 @@ def _row_functions(n: int, dtype: str) -> None:
     ]
     for out in outs:
         out.sum().backward()
+
+
+def _turned(dtype: str, interleaved: bool) -> None:
+    x = empty(2, 128, 8, 64, dtype=dtype).requires_grad_()
+    for shape in ((128, 1, 32), (2, 128, 1, 32), (32,)):
+        for kind in {dtype, "float32"}:
+            angles = empty(*shape, dtype=kind)
+            functional.apply_rotary(x, angles, angles, interleaved).sum().backward()
 
 
 def _channels(layout: str, shape: tuple[int, ...], dtype: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 from ruda.backends.cuda.memory import allocate
 from ruda.backends.cuda.prim import map as maps
@@ -18,6 +18,13 @@ def bind(client: Any, plan: Any) -> Callable[..., Any]:
     return maps.bind(client, plan, op.name, op.expr, op.args, plan.specs, wanted)
 
 
+class _Step(NamedTuple):
+    """A step of a region that no graph has."""
+
+    plan: Any
+    sources: tuple[int, ...]
+
+
 def bind_pair(client: Any, plan: Any) -> Callable[..., Any]:
     """Both gradients of SwiGLU in one launch: a region of two steps over the same operands."""
     specs, outs = plan.specs, plan.out
@@ -25,7 +32,7 @@ def bind_pair(client: Any, plan: Any) -> Callable[..., Any]:
         return lambda *_: tuple(allocate(client.pool, out) for out in outs)
     wanted = plan.op.dtype_of_operands(plan)
 
-    def step(expr: str, out: Any) -> Any:
+    def step(expr: str, out: Any) -> _Step:
         row = SimpleNamespace(
             name=plan.op.name,
             kind="ternary",
@@ -33,7 +40,7 @@ def bind_pair(client: Any, plan: Any) -> Callable[..., Any]:
             expr=expr,
             dtype_of_operands=lambda _: wanted,
         )
-        return SimpleNamespace(op=row, specs=specs, out=out), (0, 1, 2)
+        return _Step(SimpleNamespace(op=row, specs=specs, out=out), (0, 1, 2))
 
     steps = tuple(map(step, _SWIGLU, outs))
     whole = SimpleNamespace(specs=specs, out=outs, steps=steps, kept=(0, 1), paged=frozenset())
