@@ -48,6 +48,8 @@ class _First:
 
     def __init__(self, parent: Any) -> None:
         self.parent = parent
+        # Inside of a second run, that is what it is a part of.
+        self.turn = getattr(parent, "turn", None)
         self.nodes: list[Node] = []
         self.draws: list[int] = []
         self.targets: list[Any] = []
@@ -70,6 +72,8 @@ class _Second:
     """Gives the second run the draws of the first, and withholds its assignments to the outside."""
 
     def __init__(self, draws: list[int], targets: list[Any]) -> None:
+        # A compiled step tells it from the first run by that.
+        self.turn = object()
         self.nodes: list[Node] = []
         self.draws = iter(draws)
         self.targets = iter(targets)

@@ -41,7 +41,7 @@ class Value:
 class Instruction:
     """One operator: ``run`` on the inputs gives the output, or a tuple of outputs."""
 
-    __slots__ = ("inputs", "line", "op", "outputs", "plan", "run")
+    __slots__ = ("inputs", "line", "op", "outputs", "plan", "run", "turn")
 
     def __init__(
         self, op: str, run: Callable[..., Any], inputs: Sequence[Value], outputs: Sequence[Value]
@@ -52,6 +52,8 @@ class Instruction:
         self.outputs = tuple(outputs)
         self.plan: Any = None
         self.line: Line = user_line()
+        # Which second run of a checkpoint it is of; None for what runs once.
+        self.turn: Any = None
 
     @property
     def several(self) -> bool:
@@ -75,6 +77,8 @@ class Graph:
         self.instructions: list[Instruction] = []
         # What is computed again where it is read, for people.
         self.notes: list[str] = []
+        # That of the instructions that are added now.
+        self.turn: Any = None
 
     def input(self, kind: str, spec: Spec | None, source: Any) -> Value:
         """A value that each replay fetches from ``source``."""
@@ -92,7 +96,7 @@ class Graph:
         memory = inputs[0].memory if shares else None
         outputs = [Value("result", spec, memory=memory) for spec in specs]
         instruction = Instruction(plan.op.name, plan.run, inputs, outputs)
-        instruction.plan = plan
+        instruction.plan, instruction.turn = plan, self.turn
         self.instructions.append(instruction)
         return outputs
 

@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-from ruda.core.mode import recording
+from ruda.core.mode import MODE, recording
 from ruda.core.spec import Spec, weak_spec
 from ruda.fusion.graph import Graph, Value
 from ruda.fusion.lines import refusal
@@ -34,6 +34,8 @@ class Tracer:
         self.graph = Graph()
         self.cells = Cells(self, self.graph)
         self.done = False
+        # How deep in bodies that stand for one operator; they are of its run of a checkpoint.
+        self.inlining = 0
         # The gradient of each leaf as it was, and as the trace sees it.
         self.first_grads: dict[Leaf, Any] = {}
         self.grads: dict[Leaf, Any] = {}
@@ -88,6 +90,8 @@ class Tracer:
         if plan.op.kind == "dynamic":
             hint = f"{plan.op.name} outside of the compiled step, or its form with a fixed size"
             raise refusal(plan.op.name, "the shape of the result depends on values", hint=hint)
+        if not self.inlining:
+            self.graph.turn = getattr(MODE.get().recorder, "turn", None)
         symbols = [self.symbol(h, s) for h, s in zip(handles, plan.specs, strict=True)]
         # What the device would run as other operators is those operators, which can be fused.
         by_body = getattr(plan.run, "by_body", False)
@@ -105,7 +109,11 @@ class Tracer:
         with recording(False):
             pairs = zip(plan.specs, symbols, strict=True)
             operands = [x if s.weak or x is None else wrap(s, x) for s, x in pairs]
-            out = plan.op.body(*operands, *plan.attrs)
+            self.inlining += 1
+            try:
+                out = plan.op.body(*operands, *plan.attrs)
+            finally:
+                self.inlining -= 1
             several = plan.out.__class__ is tuple
             pairs = zip(out, plan.out, strict=True) if several else ((out, plan.out),)
             found = tuple(self._settled(tensor, spec, symbols) for tensor, spec in pairs)

@@ -103,6 +103,38 @@ def test_a_value_seen_through_views_is_made_again_with_them() -> None:
     assert [one.instruction.op for one in program.again] == ["exp"]
 
 
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_checkpoint_is_kept_to(nested: bool) -> None:
+    ruda.random.manual_seed(3)
+    blocks = [
+        nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.LayerNorm(WIDTH), nn.GELU(), nn.Dropout(0.2))
+        for _ in range(5)
+    ]
+    parameters = [p for block in blocks for p in block.parameters()]
+
+    def inner(block: Any, x: Any) -> Any:
+        return ruda.checkpoint(block, x) if nested else block(x)
+
+    def step(x: Any, checked: bool) -> Any:
+        for block in blocks:
+            x = ruda.checkpoint(inner, block, x) if checked else block(x)
+        loss = (x * x).mean()
+        loss.backward()
+        grads = [p.grad for p in parameters]
+        for p in parameters:
+            p.grad = None
+        return loss, grads
+
+    x = ruda.asarray(np.random.default_rng(1).standard_normal((2048, WIDTH)).astype("f4"))
+    compiled, found, peaks = ruda.compile(step), [], []
+    for checked in (False, True):
+        ruda.random.manual_seed(4)
+        found.append(bits(compiled(x, checked)))
+        peaks.append(compiled.memory(x, checked).intermediates)
+    assert found[0] == found[1]
+    assert peaks[1] < 0.6 * peaks[0]
+
+
 def test_a_profile_knows_what_is_in_use() -> None:
     compiled = ruda.compile(lambda x: ruda.cumsum(ruda.cumsum(x, axis=0), axis=0)[:1].sum())
     x = ruda.ones((1000,))

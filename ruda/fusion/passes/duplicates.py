@@ -12,7 +12,8 @@ def merge_duplicates(graph: Graph, wanted: Set[Value]) -> None:
     """Let users of a repeated result read the first one.
 
     What leaves the step keeps memory of its own, and so do the views of it. Random operators take
-    the number of their draw as an operand, so no two of them are the same.
+    the number of their draw as an operand, so no two of them are the same. What a checkpoint runs
+    again is asked for twice.
     """
     owned = {value.memory for value in wanted}
     first: dict[Any, Instruction] = {}
@@ -33,7 +34,7 @@ def _key(instruction: Instruction) -> Any:
     inputs = tuple(_identity(value) for value in instruction.inputs)
     # A calculation with Python scalars has a function in place of a plan.
     what = instruction.run if instruction.plan is None else instruction.plan
-    return (id(what), inputs)
+    return (id(what), instruction.turn, inputs)
 
 
 def _identity(value: Value) -> Any:

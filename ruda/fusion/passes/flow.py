@@ -63,7 +63,14 @@ class Flow:
         return [p for p in self._makers(inputs) if p is not part]
 
     def joinable(self, one: Part, other: Part) -> bool:
-        """Whether no third part has to run after one of the two and before the other."""
+        """Whether no third part has to run after one of the two and before the other.
+
+        What a checkpoint runs again does not join what stands before it.
+        """
+        first, second = sorted((one, other), key=lambda part: part.members[0][0])
+        turns = {None, *(i.turn for _, i in first.members)}
+        if any(i.turn not in turns for _, i in second.members):
+            return False
         return not any(
             s.before & a.bit
             for a, b in ((one, other), (other, one))

@@ -116,6 +116,9 @@ def _fits(group: _Group, sources: dict[int, _Group], instruction: Instruction) -
         return False
     if any(s.before & group.bit for s in sources.values() if s is not group):
         return False
+    # What a checkpoint runs again is not done when it runs first.
+    if instruction.turn not in (None, *(m.turn for m in group.members)):
+        return False
     made = {v for m in group.members for v in m.outputs}
     # What a member makes is read as it is, not through a view, whose elements lie elsewhere.
     return all(v in made or v.memory not in made for v in instruction.inputs)
