@@ -1,7 +1,10 @@
 """Cross-entropy of a linear map's outputs, a block of rows at a time.
 
-The logits of all rows never exist together: forward keeps the log-sum-exp of each row, and backward
-computes the logits of a block again. Blocks hold as many rows as fit into ``ELEMENTS`` logits.
+The logits of all rows never exist together. A mean or sum that is recorded makes its gradients
+going forward, while a block of logits is there; backward multiplies them by a number. Where each
+row has a cotangent of its own (no reduction), and in float16, whose small gradients must be scaled
+before they are rounded, forward keeps the log-sum-exp of each row and backward computes the logits
+of a block again. Blocks hold as many rows as fit into ``ELEMENTS`` logits.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
-"""The sum of a linear map's cross-entropies together with its gradients, in three products.
+"""The sum of a linear map's cross-entropies together with its gradients.
 
 Rows are taken in chunks, whose logits exist in float32 for as long as it takes to write the
 gradient in them, once rounded. What then becomes of the gradient depends on the weight's:
 
-- Where its partial sums may be rounded, or there is one, each group of rows is added to it.
+- Where its partial sums may be rounded, or there is one, each group of rows is added to it: three
+  products in all.
 - Else it is made a block of classes at a time from all rows. Until the block is due the gradients
   in its logits wait in the memory of that very block, which holds them for as many rows as a row of
   the weight has elements, and some more wait in extra memory. Of all others the logits are computed
-  a second time.
+  a second time: a quarter of a product for 8192 rows of 4096 elements and 128256 classes.
 """
 
 from __future__ import annotations
