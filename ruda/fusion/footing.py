@@ -6,7 +6,9 @@ show memory of the state needs a program of its own.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
+from itertools import accumulate
 from typing import Any
 
 from ruda.core.devices import client as client_of
@@ -98,7 +100,7 @@ class Footing:
         written = [client.extent(c.real) for c in held if c.version]
         # An argument that is only read may show state that is only read.
         on_arguments = any(isinstance(c.history[0].payload, Argument) for c in changed)
-        self.against = [client.extent(c.real) for c in held] if on_arguments else written
+        self.against = _merged([client.extent(c.real) for c in held] if on_arguments else written)
         places = [(*client.extent(c.real), c.version > 0) for c in cells.bases.values()]
         if changed and _collide(sorted(places)):
             what = "two tensors share memory that only NumPy knows of, and one is assigned"
@@ -137,19 +139,27 @@ class Footing:
     def _apart(self, given: Given) -> bool:
         """Whether arguments and gradients share no memory with state, or with each other."""
         pinned = {id(root) for _, root in self.pins}
-        free = [root for root in given.roots if id(root) not in pinned]
-        grads = [leaf.grad.handle for leaf, _ in self.graded]
-        grads = [handle for handle in grads if id(handle) not in self.held]
-        found = {id(root) for root in free} | {id(handle) for handle in grads}
-        if not found.isdisjoint(self.held) or len(found) != len({*map(id, free)}) + len(grads):
+        free = [root for root in given.roots if id(root) not in pinned] if pinned else given.roots
+        if self.graded:
+            grads = [leaf.grad.handle for leaf, _ in self.graded]
+            grads = [handle for handle in grads if id(handle) not in self.held]
+            apart = {*map(id, free)}.isdisjoint(map(id, grads))
+            if not apart or len({*map(id, grads)}) != len(grads):
+                return False
+        if not self.held.isdisjoint(map(id, free)):
             return False
         client = self.client
         for i, offset, spec in self.offsets:
             handle = given.leaves[i].handle
             if handle.offset != offset or client.base(handle.root) is not spec:
                 return False
-        extents = [client.extent(root) for root in free] if self.against else []
-        return not any(a < d and c < b for a, b in extents for c, d in self.against)
+        return not (self.against[0] and any(self._meets(*client.extent(root)) for root in free))
+
+    def _meets(self, start: int, stop: int) -> bool:
+        """Whether memory from ``start`` to ``stop`` is that of state that must be apart."""
+        starts, ends = self.against
+        before = bisect_left(starts, stop)
+        return before > 0 and ends[before - 1] > start
 
     def failure(self) -> str:
         """What does not hold, in words."""
@@ -159,6 +169,12 @@ class Footing:
         if defaults() != self.defaults:
             return "the default device or dtypes, or ruda.deterministic"
         return "which gradients are None, or which tensors share memory"
+
+
+def _merged(places: list[tuple[int, int]]) -> tuple[list[int], list[int]]:
+    """Where stretches of memory start, in order, and the end of all that start no later."""
+    places = sorted(places)
+    return [start for start, _ in places], list(accumulate((stop for _, stop in places), max))
 
 
 def _collide(places: list[tuple[int, int, bool]]) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Set
-from itertools import count
+from itertools import count, repeat
+from operator import add, attrgetter
 from typing import Any
 
 from ruda.core.devices import client as client_of
@@ -29,6 +31,7 @@ from ruda.fusion.updates import Updates, in_place
 from ruda.fusion.watch import Watch
 from ruda.tensor.tensor import RudaTensor
 
+_version = attrgetter("version")
 _ONCE, _STEPWISE = "it has not run", "this device runs one operator after the other"
 
 
@@ -54,7 +57,11 @@ class Program:
         # Where each change goes, its value, and how many assignments it sums up.
         self.writes = [(c.history[0].payload, v, c.version) for c, v in results.writes]
         self.bind()
-        self.inside = {v for s, v, _ in self.writes if isinstance(s, Held)}
+        held = [(s.handle, v, n) for s, v, n in self.writes if isinstance(s, Held)]
+        self.inside = {v for _, v, _ in held}
+        self.outside = [write for write in self.writes if not isinstance(write[0], Held)]
+        # State that a graph overwrites itself, and by how much its versions go up.
+        self.counted = [handle for handle, _, _ in held], [n for _, _, n in held]
         self.grads = [LeafOf(leaf, tracer.argument_leaves.get(leaf)) for leaf, _ in results.grads]
         self.draws = list(tracer.draws.values())
         # The key of the arguments has their ids, which must stay their own.
@@ -191,7 +198,13 @@ class Program:
         out, grads = self.results.filled(given, look)
         calls: list[tuple[Any, ...]] = []
         changes = []
-        for source, value, times in self.writes:
+        counted = inside is self.inside
+        if counted:
+            # One call that runs no Python code, so an interrupt comes before all of it or behind.
+            targets, times = self.counted
+            versions = map(add, map(_version, targets), times)
+            calls.append((deque, map(setattr, targets, repeat("version"), versions), 0))
+        for source, value, times in self.writes if not counted else self.outside:
             target = source.fetch(given)
             if value in inside:
                 calls.append((setattr, target, "version", target.version + times))

@@ -125,6 +125,13 @@ class Results:
     def filled(self, given: Given, look: Callable[[Value], Any]) -> tuple[Any, list[Any]]:
         """The outputs and the gradients of one replay."""
         node_of = self.tape.made(given, look)
+        one = self.out
+        if one.__class__ is Made and one.spec is not None and not self.grads:
+            # A loss, as a rule: there is nothing to put together.
+            tensor = wrap(one.spec, look(one.value), node_of(one.node))
+            if tensor.handle.root is not None:
+                _relate([tensor])
+            return tensor, []
         tensors: dict[int, RudaTensor] = {}
 
         def fill(item: Any) -> Any:

@@ -39,6 +39,13 @@ _ELEMENTWISE = ("unary", "binary", "ternary")
 _BLOCKING = ("RUDA_LAUNCH_BLOCKING", "CUDA_LAUNCH_BLOCKING")
 
 
+@functools.lru_cache(maxsize=4096)
+def _bytes(spec: Spec) -> tuple[int, int]:
+    """Between which bytes all elements lie, counted from the first one."""
+    low, high = extent(spec.shape, spec.strides)
+    return low * spec.dtype.itemsize, high * spec.dtype.itemsize
+
+
 class _Now(threading.local):
     """The stream that each thread queues its work in; at first that of the client.
 
@@ -302,9 +309,8 @@ class CudaClient(Traffic, Exchange, Steps, InPlace):
         return low < stop and start < high
 
     def _bounds(self, spec: Spec, handle: Any) -> tuple[int, int]:
-        before, after = extent(spec.shape, spec.strides)
-        size = spec.dtype.itemsize
-        return handle.address + before * size, handle.address + after * size
+        low, high = _bytes(spec)
+        return handle.address + low, handle.address + high
 
     def dense_copy(self, spec: Spec, handle: Any) -> Any:
         """A row-major copy of what ``spec`` shows of ``handle``, in order with its stream."""
