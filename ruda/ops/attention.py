@@ -308,7 +308,7 @@ def explain_attention(
         for name in STRATEGIES[1:]
     }
     if strategy == "auto":
-        best = "vendor" if found["vendor"] is True else "composite"
+        best = next(n for n in ("vendor", "flash_unit", "composite") if found[n] is True)
         strategy = "reference" if q.device.kind == "cpu" else best
     return Explanation(strategy, found)
 

@@ -105,6 +105,8 @@ def test_the_strategy_says_when_it_cannot(device: str) -> None:
     with pytest.raises(ruda.core.errors.StrategyError, match="more memory than a block has"):
         F.attention(x, x, x, strategy="flash_unit")
     assert "flash_unit" in str(ruda.explain("attention", x, x, x))
+    assert ruda.explain("attention", x, x, x).chosen == "composite"
+    assert ruda.explain("attention", *[x[..., :8]] * 3).chosen == "flash_unit"
 
 
 def packed(x: Any, weight: Any, heads: int) -> Any:
