@@ -7,8 +7,6 @@ CuPy or cuda-python; libraries (cuBLAS and the like) are the exception, each in 
 from __future__ import annotations
 
 import contextlib
-import importlib
-import importlib.util
 import threading
 from collections import deque
 from collections.abc import Sequence
@@ -306,18 +304,17 @@ class Driver:
         runtime.setDevice(self.index)
 
 
-def _import_ahead(name: str) -> None:
-    """Import a module in a thread, as the driver keeps the interpreter waiting for half a second.
+def _import_products() -> None:
+    """Import what multiplies in a thread, as the driver keeps the interpreter waiting for long.
 
-    Who needs the module waits for that import, and is told if it fails.
+    Who needs it waits for that import, and is told if it fails.
     """
 
     def load() -> None:
         with contextlib.suppress(ImportError):
-            importlib.import_module(name)
+            import nvmath.bindings.cublasLt  # noqa: F401
 
-    if importlib.util.find_spec(name.partition(".")[0]) is not None:
-        threading.Thread(target=load, name=f"import of {name}").start()
+    threading.Thread(target=load, name="import of nvmath").start()
 
 
 def make(device: Device) -> CudaClient:
@@ -328,7 +325,7 @@ def make(device: Device) -> CudaClient:
         raise DeviceError("device", f"no usable GPU ({error})", device, hint='"cpu"') from None
     if device.index >= count:
         raise DeviceError("device", "no such GPU", device, f"cuda:0 to cuda:{count - 1}")
-    _import_ahead("nvmath.bindings.cublasLt")
+    _import_products()
     made = CudaClient(device, Driver(device), OutOfDeviceMemory)
     crowd([c for c in known_clients() if isinstance(c, CudaClient)], made)
     return made
