@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from ruda.backends.cuda import graphs
-from ruda.backends.cuda.blas import gemm, small_region
+from ruda.backends.cuda.blas import gelu_ends, gemm, small_region
 from ruda.backends.cuda.donation import donating
 from ruda.backends.cuda.launch import Launcher
 from ruda.backends.cuda.layout import Layout
@@ -182,6 +182,8 @@ class Steps(Planning):
         """The function that runs a region of a compiled step."""
         if small_region.is_product(self, whole):
             return small_region.bind(self, whole)
+        if gelu_ends.is_ended(whole):
+            return gelu_ends.bind(self, whole)
         if whole.steps[0].plan.op.name == "linear":
             run = gemm.bind_linear_relu(self, whole.steps[0].plan)
             assert run is not None
@@ -215,6 +217,10 @@ class Steps(Planning):
     def ends_in_relu(self, plan: Any) -> bool:
         """Whether one call does the product ``plan`` and a relu of its result."""
         return gemm.bind_linear_relu(self, plan) is not None
+
+    def ends_in_gelu(self, plan: Any, step: Any, keeps: bool) -> bool:
+        """Whether one call does the product ``plan`` and ``step``, a gelu or its gradient."""
+        return gelu_ends.joins(self, plan, step, keeps)
 
     def rows_of(self, plan: Any) -> Any:
         """What a compiled step may join to ``plan``, a kernel over rows; None for all others."""

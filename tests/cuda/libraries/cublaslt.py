@@ -10,6 +10,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from ruda.ops.reference import smooth as reference
+
 KINDS: dict[int, Any] = {
     0: np.float32,
     1: np.float64,
@@ -22,6 +24,9 @@ KINDS: dict[int, Any] = {
 }
 _DESCRIPTION = {3: ("transa", np.int32), 4: ("transb", np.int32), 7: ("epilogue", np.uint32)}
 _DESCRIPTION |= {8: ("bias", np.int64), 26: ("bias_kind", np.int32)}
+_DESCRIPTION |= {11: ("aux", np.int64), 12: ("aux_leading", np.int64)}
+# What adds a bias, what has a gelu, and what has a matrix beside the result.
+_BIASED, _GELU, _AUX, _GRADIENT = (4, 6, 36, 164), (36, 164), (164, 192), 192
 _LAYOUT = {5: ("count", np.int32), 6: ("step", np.int64)}
 _PREFERENCE = {1: ("workspace", np.uint64), 3: ("sums", np.uint32)}
 _PREFERENCE |= {i: (f"align{i}", np.uint32) for i in (5, 6, 7, 8)}
@@ -91,7 +96,15 @@ class CublasLt:
 
     def matmul_desc_create(self, compute: int, scale: int) -> int:
         return self._new(
-            compute=compute, scale=scale, transa=0, transb=0, epilogue=1, bias=0, bias_kind=-1
+            compute=compute,
+            scale=scale,
+            transa=0,
+            transb=0,
+            epilogue=1,
+            bias=0,
+            bias_kind=-1,
+            aux=0,
+            aux_leading=0,
         )
 
     def matmul_desc_set_attribute(self, number: int, attribute: int, at: int, size: int) -> None:
@@ -142,11 +155,20 @@ class CublasLt:
         product = factors[0] * multiplied(left, right)
         if factors[1]:
             product = product + factors[1] * wide(result)
-        if how.epilogue in (4, 6):
+        if how.epilogue in _BIASED:
             assert how.bias_kind == out.kind
             product = product + wide(matrix(how.bias, out.kind, out.rows, 1, out.rows))
         if how.epilogue == 6:
             product = np.maximum(product, 0)
+        if how.epilogue in _AUX:
+            assert how.aux_leading % 8 == 0 and how.aux % 16 == 0
+            aux = matrix(how.aux, out.kind, out.rows, out.columns, how.aux_leading)
+            if how.epilogue == _GRADIENT:
+                product = reference.gelu_tanh_backward(product, wide(aux))
+            else:
+                aux[...] = product.astype(aux.dtype)
+        if how.epilogue in _GELU:
+            product = reference.gelu_tanh(product)
         assert product.shape == result.shape
         result[...] = product.astype(result.dtype)
 

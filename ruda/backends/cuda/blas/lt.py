@@ -40,12 +40,47 @@ _CANDIDATES = 8
 # How many addresses of a bias have descriptors of their own, for each product.
 _BIASES = 512
 _TRANSA, _TRANSB, _EPILOGUE, _BIAS, _BIAS_TYPE = 3, 4, 7, 8, 26
+_AUX, _AUX_LEADING = 11, 12
 _BATCH, _BATCH_STEP = 5, 6
 _MOST_WORKSPACE, _REDUCTION = 1, 3
 _ALIGNMENTS = (5, 6, 7, 8)
-_ADDS_BIAS, _ADDS_BIAS_AND_CUTS = 4, 6
+_PLAIN = 1
 # Partial sums may be added in the type that they are computed in, or also in that of the result.
 _EXACT_SUMS, _ANY_SUMS = 2, 7
+
+
+class Ends(NamedTuple):
+    """What a product does beside multiplying.
+
+    ``bias`` adds a row to every row; ``adds`` keeps what the result holds and adds to it. ``then``:
+    "relu" (what is below 0 becomes 0 and NaN stays), "gelu" by tanh, "gelu and input", which also
+    writes what it is of, both behind a bias, or "gelu gradient", which reads that again and has no
+    bias.
+    """
+
+    bias: bool = False
+    adds: bool = False
+    then: str = ""
+
+    @property
+    def epilogue(self) -> int:
+        """The cublasLtEpilogue_t."""
+        return _EPILOGUES[self.bias, self.then]
+
+    @property
+    def has_aux(self) -> bool:
+        """Whether there is one more matrix of the shape of the result."""
+        return self.then in ("gelu and input", "gelu gradient")
+
+
+_EPILOGUES = {
+    (False, ""): _PLAIN,
+    (True, ""): 4,
+    (True, "relu"): 6,
+    (True, "gelu"): 36,
+    (True, "gelu and input"): 164,
+    (False, "gelu gradient"): 192,
+}
 
 
 class Arithmetic(NamedTuple):
@@ -93,11 +128,8 @@ def library(client: Any) -> Library | None:
 class _Descriptors:
     """What cuBLASLt wants to know of one call besides addresses; owns the library's objects."""
 
-    def __init__(
-        self, lt: Any, how: Arithmetic, shape: Geometry, call: Call, ends: tuple[bool, bool, bool]
-    ) -> None:
+    def __init__(self, lt: Any, how: Arithmetic, shape: Geometry, call: Call, ends: Ends) -> None:
         self._lt = lt
-        bias, adds, relu = ends
         self._made: list[tuple[Callable[[int], None], int]] = []
         # At exit the bindings are taken apart before the plans are: nothing is destroyed then.
         weakref.finalize(self, _destroy, self._made).atexit = False
@@ -107,15 +139,18 @@ class _Descriptors:
         )
         self._set(_TRANSA, int(shape.y.transposed), np.int32)
         self._set(_TRANSB, int(shape.x.transposed), np.int32)
-        if bias:
-            self._set(_EPILOGUE, _ADDS_BIAS_AND_CUTS if relu else _ADDS_BIAS, np.uint32)
+        if ends.epilogue != _PLAIN:
+            self._set(_EPILOGUE, ends.epilogue, np.uint32)
+        if ends.bias:
             self._set(_BIAS_TYPE, KINDS[how.result], np.int32)
+        if ends.has_aux:
+            self._set(_AUX_LEADING, shape.n, np.int64)
         m, n, k = shape.m, shape.n, shape.k
         kind, (sx, sy, so) = KINDS[how.operand], shape.steps
         self.y = self._matrix(kind, shape.y, (n, k), call.count, sy)
         self.x = self._matrix(kind, shape.x, (k, m), call.count, sx)
         self.out = self._matrix(KINDS[how.result], Side(False, n), (n, m), call.count, so)
-        self._factors = np.array([1, 1 if adds else 0], scale)
+        self._factors = np.array([1, 1 if ends.adds else 0], scale)
         self.one = self._factors.ctypes.data
         self.beta = self.one + scale.itemsize
         self._bias = np.zeros(1, np.int64)
@@ -144,10 +179,12 @@ class _Descriptors:
                 lt.matrix_layout_set_attribute(layout, attribute, box.ctypes.data, box.itemsize)
         return layout
 
-    def point(self, bias: int) -> None:
-        """Say where the bias lies."""
-        self._bias[0] = bias
-        self._lt.matmul_desc_set_attribute(self.operation, _BIAS, self._bias_at, 8)
+    def point(self, bias: int, aux: int) -> None:
+        """Say where the bias lies, and the matrix beside the result; 0 for what there is not."""
+        for attribute, address in ((_BIAS, bias), (_AUX, aux)):
+            if address:
+                self._bias[0] = address
+                self._lt.matmul_desc_set_attribute(self.operation, attribute, self._bias_at, 8)
 
 
 def _destroy(made: list[tuple[Callable[[int], None], int]]) -> None:
@@ -189,38 +226,35 @@ class _Product:
         how: Arithmetic,
         shape: Geometry,
         call: Call,
-        ends: tuple[bool, bool, bool],
+        ends: Ends,
     ) -> None:
         self.library, self.how, self.shape, self.call = library, how, shape, call
-        # Whether there is a bias, whether the result is added to, whether it ends in a relu.
         self.ends = ends
-        self.bias, self.adds, self.relu = ends
         self._matmul, self._handle = library.module.matmul, library.handle
         self._now, self._rooms = library.client.now, library.workspaces
         self._order = library.client.order
-        # By the address of the bias, which a descriptor holds; 0 for none.
-        self.pointed: dict[int, _Descriptors] = {}
-        self._at(0)
+        # By the addresses that a descriptor holds, of the bias and the matrix beside the result.
+        self.pointed: dict[tuple[int, int], _Descriptors] = {}
+        self._at(0, 0)
         # By alignment: the address of an algorithm, and the spec of the scratch memory it wants.
         self.algorithms: dict[int, tuple[int, Any]] = {}
         self._kept: list[Any] = []
 
-    def _at(self, bias: int) -> _Descriptors:
+    def _at(self, bias: int, aux: int) -> _Descriptors:
         """The descriptors for a bias, made on first sight: what is never changed, threads share."""
         if len(self.pointed) >= _BIASES:
             self.pointed.clear()
-        made = self.pointed.pop(0, None) if bias else None
+        made = self.pointed.pop((0, 0), None) if bias or aux else None
         if made is None:
             lt = self.library.module
             made = _Descriptors(lt, self.how, self.shape, self.call, self.ends)
-        if bias:
-            made.point(bias)
-        return self.pointed.setdefault(bias, made)
+        made.point(bias, aux)
+        return self.pointed.setdefault((bias, aux), made)
 
-    def __call__(self, x: int, y: int, out: int, bias: int = 0) -> None:
+    def __call__(self, x: int, y: int, out: int, bias: int = 0, aux: int = 0) -> None:
         """Queue it with these addresses."""
-        at = self.pointed.get(bias) or self._at(bias)
-        joint = (x | y | out | bias) & 255
+        at = self.pointed.get((bias, aux)) or self._at(bias, aux)
+        joint = (x | y | out | bias | aux) & 255
         known = self.algorithms.get(joint)
         if known is None:
             known = self.algorithms[joint] = self._choose(at, joint, (x, y, out))
@@ -262,11 +296,10 @@ class _Product:
         client = self.library.client
         rooms = [spec_of(client, (int(n),), uint8) for n in found["workspace_size"]]
         # A product that adds to its result cannot be tried twice.
-        if self.adds:
+        if self.ends.adds:
             return addresses[0], rooms[0]
-        key = repr(
-            (*self.how, *self.shape, self.call.count, low, self.bias, *("relu",) * self.relu)
-        )
+        then = (self.ends.then,) * bool(self.ends.then)
+        key = repr((*self.how, *self.shape, self.call.count, low, self.ends.bias, *then))
         trials = [functools.partial(self._try, at, a, *places) for a in addresses]
         best = tune.best(client, f"cublaslt-{self.library.version}", key, trials)
         return addresses[best], rooms[best]
@@ -279,15 +312,15 @@ def product(
     bias: bool = False,
     adds: bool = False,
     relu: bool = False,
+    ends: Ends | None = None,
 ) -> Callable[..., None]:
-    """The function that queues ``out = x @ y`` at the addresses (x, y, out[, bias]).
+    """The function that queues ``out = x @ y`` at the addresses (x, y, out[, bias[, aux]]).
 
-    ``bias`` adds a row to every row; ``adds`` keeps what ``out`` holds and adds to it; with
-    ``relu``, which needs a bias, what is below 0 becomes 0 and NaN stays.
+    ``bias``, ``adds`` and ``relu`` are short for ``ends``.
     """
     found = library(client)
     assert found is not None
-    ends = bias, adds, relu
+    ends = ends or Ends(bias, adds, "relu" if relu else "")
     calls = [_Product(found, how, shape, call, ends) for call in shape.calls]
     if len(calls) == 1:
         return calls[0]
@@ -302,3 +335,13 @@ def product(
 
 
 _WIDTH = {"bfloat16": "float16", **{name: name for name in KINDS if name != "bfloat16"}}
+
+
+def offers(client: Any, how: Arithmetic, shape: Geometry, ends: Ends) -> bool:
+    """Whether the library has an algorithm for aligned addresses: it is asked, nothing runs."""
+    found = library(client)
+    if found is None or not shape.is_single:
+        return False
+    at = _Descriptors(found.module, how, shape, shape.calls[0], ends)
+    at.point(256 * ends.bias, 256 * ends.has_aux)
+    return bool(len(_algorithms(found, at, how, 256)))
