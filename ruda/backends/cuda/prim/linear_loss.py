@@ -55,8 +55,8 @@ def _cut(start: int, stop: int, size: int) -> Iterator[tuple[int, int]]:
 
 def _evenly(start: int, stop: int, most: int) -> Iterator[tuple[int, int]]:
     """As ``_cut``, in parts of about one size: a thin product at the end would be a slow one."""
-    count = -(-(stop - start) // most)
-    size = -(-(stop - start) // max(count, 1))
+    count = max(1, -(-(stop - start) // most))
+    size = max(1, -(-(stop - start) // count))
     return _cut(start, stop, min(most, -(-size // 64) * 64))
 
 
