@@ -125,8 +125,9 @@ def gated(x: Any) -> Any:
     return ruda.grad(loss_of)(x)
 
 
-def test_chains_are_the_same(device: Any) -> None:
-    x = values(device, "bfloat16")
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_chains_are_the_same(device: Any, dtype: str) -> None:
+    x = values(device, dtype)
     step = ruda.compile(gated)
     step(x)
     np.testing.assert_array_equal(step(x).numpy().view("u1"), gated(x).numpy().view("u1"))

@@ -75,8 +75,8 @@ def test_an_exponential_is_read_on_the_cpu(monkeypatch: Any) -> None:
     assert moved(step) == moved(other)
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_a_gate_of_halves_is_made_again_on_a_gpu(monkeypatch: Any, dtype: str) -> None:
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_a_gate_is_made_again_on_a_gpu(monkeypatch: Any, dtype: str) -> None:
     pytest.importorskip("cuda.bindings.nvrtc")
     with dry():
         x = given(dtype, "cuda")
@@ -86,20 +86,6 @@ def test_a_gate_of_halves_is_made_again_on_a_gpu(monkeypatch: Any, dtype: str) -
         assert len(found) <= len(names(graph_of(other, x)))
         assert moved(step) <= moved(other) - 2 * x.nbytes
         assert "recomputed: sigmoid" in step.explain()
-
-
-def test_products_of_floats_are_not_made_again_on_a_gpu(monkeypatch: Any) -> None:
-    pytest.importorskip("cuda.bindings.nvrtc")
-
-    def step(x: Any) -> Any:
-        product = x * x
-        return ruda.cumsum(product, axis=0) + product, product + 1.0
-
-    with dry():
-        x = given(device="cuda")
-        compiled = ruda.compile(step)
-        graph_of(compiled, x)
-        assert "recomputed: " not in compiled.explain()
 
 
 def test_a_result_that_leaves_the_step_is_still_written(monkeypatch: Any) -> None:
@@ -112,4 +98,4 @@ def test_a_result_that_leaves_the_step_is_still_written(monkeypatch: Any) -> Non
 
 
 def test_the_names_are_those_of_rows() -> None:
-    assert all(name in OPS for name in chains._PLAIN)
+    assert all(name in OPS for name in chains._CHEAP)

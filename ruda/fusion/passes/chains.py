@@ -1,9 +1,8 @@
 """Elements that are computed again where they are read, where that moves fewer bytes than a copy.
 
 What a fused kernel writes for another fused kernel of the same shape alone is computed by that one
-from what it reads anyway: a cast, a mask, a gate that backward asks for. Steps are taken over only
-where they give the same bits in any kernel, and as long as the memory that they read is not kept
-for longer than it saves.
+from what it reads anyway: a cast, a mask, a gate that backward asks for. Steps are taken over as
+long as the memory that they read is not kept for longer than it saves.
 """
 
 from __future__ import annotations
@@ -17,10 +16,9 @@ from ruda.fusion.region import Region, Step
 
 # A kernel has few registers and 4 KiB of parameters, as for elementwise groups.
 _MOST_STEPS, _MOST_INPUTS, _LONGEST = 40, 20, 8
-# One instruction on any device, none of whose results is a product: a compiler that contracts
-# products and sums into one rounding leaves these as they are.
-_PLAIN = (
-    *("add", "subtract", "negative", "abs", "relu", "maximum", "minimum", "where"),
+# What one instruction does, on the CPU as well.
+_CHEAP = (
+    *("add", "subtract", "multiply", "negative", "abs", "relu", "maximum", "minimum", "where"),
     *("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"),
     *("logical_and", "logical_or", "logical_not"),
 )
@@ -120,15 +118,14 @@ class _Chains:
         return sorted(found) if len(found) <= _LONGEST else None
 
     def _is_free(self, plan: Any) -> bool:
-        """Whether a step costs next to nothing, and gives the same bits in any kernel."""
-        if plan.op.kind in ("cast", "copy") or plan.op.name in _PLAIN:
+        """Whether a step costs next to nothing; in any kernel it rounds to the same bits."""
+        op = plan.op
+        if op.kind in ("cast", "copy") or op.name in _CHEAP:
             return True
-        if not hasattr(self.client, "capture"):
-            # Loops on the CPU round each step; there an exponential takes longer than a read.
-            return bool(plan.op.name == "multiply")
-        # Rounded to half precision, nothing is contracted with what follows.
-        simple = plan.op.expr is not None and not plan.op.attrs and "draw" not in plan.op.args
-        return bool(simple and plan.out.dtype.is_floating and plan.out.dtype.itemsize == 2)
+        # On a GPU a formula takes less than a read; there is none on the CPU that does.
+        return hasattr(self.client, "capture") and bool(
+            op.expr is not None and not op.attrs and "draw" not in op.args
+        )
 
     def _leaves(self, at: int, whole: _Whole, chain: Sequence[int]) -> list[Value]:
         inputs = self.graph.instructions[at].inputs
