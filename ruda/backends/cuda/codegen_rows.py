@@ -123,7 +123,9 @@ class Rows:
     @property
     def walks(self) -> bool:
         """Whether blocks walk over rows that they have on their way beforehand."""
-        return self.mode == "held" and (bool(self.program.sums) or self.ring > 0)
+        # The threads of a cluster keep more: there is no room for the next row beside it.
+        ahead = bool(self.program.sums) and self.cluster == 1
+        return self.mode == "held" and (ahead or self.ring > 0)
 
     @property
     def groups(self) -> int:
@@ -242,9 +244,9 @@ def _scratch(kernel: Rows) -> str:
 
 def _bounds(kernel: Rows) -> str:
     """Sums and long rows take registers: a thread may have 128 of them."""
-    if kernel.cluster > 1 and not kernel.walks:
+    if kernel.cluster > 1 and not kernel.program.sums:
         return f"{kernel.threads}, {1024 // kernel.threads}"
-    if kernel.walks:
+    if kernel.walks or kernel.cluster > 1:
         return f"{kernel.threads}, {max(1, 512 // kernel.threads)}"
     return f"{kernel.threads}"
 
@@ -414,11 +416,12 @@ def _rows(kernel: Rows) -> str:
     """The loop over rows."""
     program, held = kernel.program, kernel.mode == "held"
     ahead = kernel.walks
+    sums = program.sums if held else ()
     lines = _placed(kernel)
     lines += _declared(kernel, "")
+    lines += _declared(kernel, "_next") if ahead else []
+    lines += [f"    T {s}[PER][VEC] = {{}};" for s in sums]
     if ahead:
-        lines += _declared(kernel, "_next")
-        lines += [f"    T {s}[PER][VEC] = {{}};" for s in program.sums]
         lines += _begun(kernel) if kernel.ring else _first(kernel)
     lines += [
         "    for (i64 first = start; first < at.rows; first += step) {",
@@ -434,7 +437,7 @@ def _rows(kernel: Rows) -> str:
     names += [o.name for o in kernel.outs]
     lines += [f"        const i64 {s};" for s in starts_of(kernel, names, "(active ? row : 0)")]
     lines.append(_indented(program.before, 8))
-    last = program.passes[-1] if held and program.sums else None
+    last = program.passes[-1] if sums else None
     for each in program.passes:
         lines += _sweep(kernel, each, gathers=each is last)
     if program.row_outs:
@@ -443,7 +446,7 @@ def _rows(kernel: Rows) -> str:
         lines += [f"            {n}_data[row] = to<{stored(t)}>({n});" for n, t in pairs]
         lines.append("        }")
     lines.append("    }")
-    if ahead and program.sums:
+    if sums:
         lines += _partial_rows(kernel)
     return "\n".join(lines)
 

@@ -329,10 +329,10 @@ class Kernel:
 
     def _clusters(self, kernel: Rows, rows: int) -> int:
         """As many clusters as run at a time; more where each has but a few rows by turns."""
-        blocks = (512 if kernel.walks else 1024) // kernel.threads
+        blocks = (512 if kernel.program.sums else 1024) // kernel.threads
         near = _CLOSE * blocks // kernel.cluster
         here = max(1, int(self.work.client.driver.multiprocessors) // _CLOSE * near)
-        if kernel.walks:
+        if kernel.program.sums:
             return here
         return max(here, -(-rows // _TURNS) if kernel.of("column") else rows)
 
