@@ -119,10 +119,16 @@ class Replay:
         except Exception as error:
             place = next((i for i, s in enumerate(self.steps) if s is step), None)
             if place is not None:
-                instruction = self.lines[place]
+                instruction = _culprit(step[0], self.lines[place])
                 error.add_note(f"in a compiled step: {instruction.op}, at {instruction.line}")
             raise
         return slots
+
+
+def _culprit(run: Any, instruction: Instruction) -> Instruction:
+    """The operator that raised: one of those that ``run`` does in one call, if it does so."""
+    members, failed = getattr(run, "members", ()), getattr(run, "failed", None)
+    return members[failed] if members and failed is not None else instruction
 
 
 def _last_uses(graph: Graph, results: Iterable[Value]) -> dict[Value, int]:

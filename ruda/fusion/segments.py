@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Set
+from itertools import groupby
 from typing import Any
 
 from ruda.fusion.graph import Instruction, Value
@@ -25,27 +26,13 @@ def join(
         for value in instruction.inputs:
             users.setdefault(value, []).append(instruction)
     out: list[Instruction] = []
-    for members in _runs(client, instructions):
-        if not client.worthwhile([m.plan for m in members if m.plan is not None]):
+    for fits, found in groupby(instructions, lambda instruction: _fits(client, instruction)):
+        members = list(found)
+        if not fits or not client.worthwhile([m.plan for m in members]):
             out += members
         else:
             out += _joined(client, members, users, set(wanted))
     return out
-
-
-def _runs(client: Any, instructions: Sequence[Instruction]) -> Iterator[list[Instruction]]:
-    """The instructions in their order, in runs that the client does or does not do."""
-    run: list[Instruction] = []
-    for instruction in instructions:
-        if _fits(client, instruction):
-            run.append(instruction)
-            continue
-        if run:
-            yield run
-        run = []
-        yield [instruction]
-    if run:
-        yield run
 
 
 def _fits(client: Any, instruction: Instruction) -> bool:
@@ -92,7 +79,9 @@ def _joined(
         held |= {i for i, v in enumerate(inputs) if v.kind == "constant"}
         return client.bind_segment(region, values, held)
 
-    yield region_of(made, kept.__contains__, client, bind)
+    whole = region_of(made, kept.__contains__, client, bind)
+    whole.run.members = made  # type: ignore[attr-defined]
+    yield whole
     yield from reversed(views)
 
 

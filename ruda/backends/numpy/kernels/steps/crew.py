@@ -12,6 +12,7 @@ A helper that is done looks at a notice for a while before it goes to sleep: wak
 from __future__ import annotations
 
 import ctypes
+import os
 import weakref
 from collections.abc import Sequence
 from functools import cache
@@ -133,7 +134,11 @@ class _Memory:
         return free.pop() if free else np.zeros(size, np.uint8)
 
     def give(self, array: Any) -> None:
-        """Take an array back."""
+        """Take an array back, without any tasks: a helper may be late.
+
+        Old counters beside new numbers of tasks would look like tasks that nobody has taken.
+        """
+        array[:] = 0
         self.free[array.size].append(array)
 
 
@@ -190,6 +195,15 @@ class _Board:
 
 
 _BOARD = _Board()
+
+
+def _forget_helpers() -> None:
+    """A forked child has none of those that looked at the notice."""
+    _BOARD.memory[:] = 0
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_helpers)
 
 
 @cache

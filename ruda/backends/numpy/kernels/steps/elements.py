@@ -12,8 +12,8 @@ from ruda.backends.numpy.kernels.steps.atoms import load, singles
 from ruda.backends.numpy.kernels.steps.builder import Builder
 from ruda.backends.numpy.kernels.steps.places import Place
 
-# Elements of a part.
-_PART = 1 << 15
+# Elements of a part, and the least of an operand that is gone through several times.
+_PART, _INNER = 1 << 15, 1 << 12
 _F = np.float32
 
 _gelu_tanh, _gelu = inline(pointwise.gelu_tanh.function), inline(pointwise.gelu.function)
@@ -168,7 +168,8 @@ def takes_elements(plan: Any) -> bool:
         return False
     if plan.op.name in _LARGE:
         return takes(plan) and all(s.shape == out.shape for s in rest)
-    return all(out.shape[out.ndim - s.ndim :] == s.shape for s in rest)
+    ends = all(out.shape[out.ndim - s.ndim :] == s.shape for s in rest)
+    return ends and all(s.size == out.size or s.size >= _INNER for s in rest)
 
 
 def elements(b: Builder, plan: Any, *places: Place) -> None:

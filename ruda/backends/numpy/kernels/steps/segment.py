@@ -78,7 +78,8 @@ class Segment:
         # Arrays that come again, and whose addresses are known.
         self.known: list[Any] = [None] * len(self.inputs)
         self.steady = [i in steady for i in self.inputs]
-        # The step that failed in the last run.
+        # What the steps were made from, for errors, and the step that failed in the last run.
+        self.members: Sequence[Any] = ()
         self.failed: int | None = None
 
     def _new(self, builder: Builder, spec: Any, slot: int | None) -> Place:
@@ -100,8 +101,8 @@ class Segment:
         bases[0] = start + -start % LINE
         bases[1 + len(known) :] = [address(out) for out in outs]
         failed = self.laid.run(bases)
+        self.failed = failed if failed >= 0 else None
         if failed >= 0:
-            self.failed = failed
             self._raise(failed, handles)
         return tuple([handle_of(out) for out in outs])
 
