@@ -106,6 +106,8 @@ class Library:
         self.handle = module.create()
         self.version = int(module.get_version())
         self.workspaces: dict[int, int] = {}
+        # What was asked before: whether there is an algorithm.
+        self.offered: dict[Any, bool] = {}
 
     def workspace(self, stream: int) -> int:
         """The address of the scratch memory of ``stream``, which stays its own."""
@@ -342,6 +344,10 @@ def offers(client: Any, how: Arithmetic, shape: Geometry, ends: Ends) -> bool:
     found = library(client)
     if found is None or not shape.is_single:
         return False
-    at = _Descriptors(found.module, how, shape, shape.calls[0], ends)
-    at.point(256 * ends.bias, 256 * ends.has_aux)
-    return bool(len(_algorithms(found, at, how, 256)))
+    key = how, shape, ends
+    known = found.offered.get(key)
+    if known is None:
+        at = _Descriptors(found.module, how, shape, shape.calls[0], ends)
+        at.point(256 * ends.bias, 256 * ends.has_aux)
+        known = found.offered[key] = bool(len(_algorithms(found, at, how, 256)))
+    return known

@@ -6,6 +6,7 @@ along the axes of the result. Slices, which rolling is put together of, are view
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ruda.backends.cuda.codegen_reads import Piece, Read, Walker
@@ -53,17 +54,12 @@ class Reading(NamedTuple):
 
 def reading_of(plan: Any) -> Reading | None:
     """How the row of ``plan`` reads; None for other rows and for what no region does."""
-    out = plan.out
-    if out is None or out.__class__ is tuple or not out.size or not out.contiguous:
+    find, out = _READINGS.get(plan.op.name), plan.out
+    if find is None or out is None or not out.size or not out.contiguous:
         return None
     if any("storage" in (s.dtype.kind, out.dtype.kind) for s in plan.specs):
         return None
-    name = plan.op.name
-    if name in _POINTING:
-        return _pointed(plan)
-    if name == "pad_constant":
-        return _padded(plan)
-    return _joined(plan) if name == "concat" else None
+    return find(plan)
 
 
 def _pointed(plan: Any) -> Reading | None:
@@ -101,6 +97,13 @@ def _joined(plan: Any) -> Reading | None:
     if not 2 <= len(sources) <= _MOST_PIECES:
         return None
     return Reading(tuple(sources))
+
+
+_READINGS: dict[str, Callable[[Any], Reading | None]] = {
+    **dict.fromkeys(_POINTING, _pointed),
+    "pad_constant": _padded,
+    "concat": _joined,
+}
 
 
 class Walks:
