@@ -74,6 +74,8 @@ class Captured:
         self.graph: Any = None
         self.notes = Notes()
         self.log: Any = None
+        lines = [i.line for i in graph.instructions if i.plan is not None]
+        self.title = f"the compiled step that begins at {lines[0]}" if lines else "a compiled step"
         self.calculations = [i for i in graph.instructions if i.plan is None]
         self.fixed: dict[Value, Value] = {}
         self.arguments: list[tuple[Any, Any, Any]] = []
@@ -268,6 +270,8 @@ class Captured:
             self._run_once(given, made)
         else:
             self.graph.replay()
+            # An error of the device that shows later names what was queued last.
+            client.driver.recent.append(self.title)
 
         def look(value: Value) -> Any:
             if value.spec is None:

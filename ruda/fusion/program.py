@@ -33,6 +33,8 @@ from ruda.tensor.tensor import RudaTensor
 
 _version = attrgetter("version")
 _ONCE, _STEPWISE = "it has not run", "this device runs one operator after the other"
+# A graph is waited for as a whole, and could not tell which of its operators has failed.
+_BLOCKING = "RUDA_LAUNCH_BLOCKING waits for each operator"
 
 
 class Program:
@@ -70,6 +72,8 @@ class Program:
         # The whole step as the device repeats it, from the second run on where it can.
         self.captured: Captured | None = None
         self.stepwise: str | None = _ONCE if hasattr(self.client, "capture") else _STEPWISE
+        if getattr(self.client, "blocking", False):
+            self.stepwise = _BLOCKING
         self.footing = Footing(tracer, reach.guards, given, reach.tensors)
         self._name_state(reach)
         results.forget()

@@ -13,6 +13,7 @@ import ruda
 import ruda.nn.functional as F
 from ruda import nn, optim
 from ruda.backends.cuda.blas import lt
+from ruda.core.errors import DeviceError
 from ruda.ops.update import sgd_step
 from tests.cuda.libraries.cublaslt import CublasLt
 
@@ -304,3 +305,31 @@ def test_a_step_whose_kernels_are_not_there_yet_is_rehearsed_first(
     (program,) = step._all()
     launched = {k.name for notes in program.captured.notes.found.values() for k in notes}
     assert launched <= {name for _, name in asked}
+
+
+def test_blocking_launches_name_the_operator_of_a_step(
+    deferred: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deferred.blocking = True
+    step = ruda.compile(lambda x: (x * x + 1.0).cumulative_sum(axis=0))
+    x = on(np.ones((4, 4), "f"))
+    _ = step(x)
+    assert "RUDA_LAUNCH_BLOCKING waits" in step.explain()
+
+    def fail(_: int) -> None:
+        raise deferred.driver.errors[0]("illegal address")
+
+    monkeypatch.setattr(deferred.driver, "wait", fail)
+    with pytest.raises(DeviceError, match="illegal address") as caught:
+        step(x)
+    assert "multiply" in caught.value.__notes__[0] or "region" in caught.value.__notes__[0]
+    assert "test_steps.py" in caught.value.__notes__[0]
+
+
+def test_a_failure_after_a_replay_names_the_step(deferred: Any) -> None:
+    step = ruda.compile(lambda x: x * x + 1.0)
+    x = on(np.ones(4, "f"))
+    for _ in range(3):
+        _ = step(x)
+    error = deferred.failure("synchronize", deferred.driver.errors[0]("illegal address"))
+    assert "the compiled step that begins at" in str(error) and "test_steps.py" in str(error)

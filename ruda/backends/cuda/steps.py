@@ -164,6 +164,8 @@ class Steps(Planning):
     driver: Any
     order: Any
     into: Callable[[Any], Any]
+    blocking: bool
+    blocked: Callable[[Any, Callable[..., Any]], Callable[..., Any]]
     staging: Any
     side: StreamState | None = None
     # While a step is captured: its second branch may be used, and what is sent before it runs.
@@ -180,6 +182,10 @@ class Steps(Planning):
 
     def bind_region(self, whole: Any) -> Callable[..., tuple[Any, ...]]:
         """The function that runs a region of a compiled step."""
+        run = self._bound_region(whole)
+        return self.blocked(whole, run) if self.blocking else run
+
+    def _bound_region(self, whole: Any) -> Callable[..., tuple[Any, ...]]:
         if small_region.is_product(self, whole):
             return small_region.bind(self, whole)
         if gelu_ends.is_ended(whole):
