@@ -62,10 +62,12 @@ def test_backward(device: str, rng: np.random.Generator) -> None:
     assert any("cluster" in name for name in check(slope, device, x, length=20000))
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
-def test_sums_over_rows(device: str, rng: np.random.Generator, dtype: str) -> None:
-    x, seed = (ruda.asarray(rng.standard_normal((7, 9000)), dtype=dtype) for _ in range(2))
-    w, b = (ruda.asarray(rng.standard_normal(9000), dtype="float32") for _ in range(2))
+@pytest.mark.parametrize(
+    ("n", "dtype"), [(9000, "bfloat16"), (9000, "float32"), (40000, "bfloat16")]
+)
+def test_sums_over_rows(device: str, rng: np.random.Generator, n: int, dtype: str) -> None:
+    x, seed = (ruda.asarray(rng.standard_normal((7, n)), dtype=dtype) for _ in range(2))
+    w, b = (ruda.asarray(rng.standard_normal(n), dtype="float32") for _ in range(2))
     names: list[str] = []
     found = []
     for place in (lambda t: t.to(device), lambda t: t.astype("float64")):
@@ -74,4 +76,4 @@ def test_sums_over_rows(device: str, rng: np.random.Generator, dtype: str) -> No
             found.append([t.to("cpu") for t in pull(place(seed))])
     assert any("backward" in name and "cluster" in name for name in names)
     for got, want in zip(*found, strict=True):
-        assert_close(got, want.numpy(), length=9000)
+        assert_close(got, want.numpy(), length=n)

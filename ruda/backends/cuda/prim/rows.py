@@ -197,19 +197,20 @@ def _held(work: Work, program: Program, vec: int) -> Sharing | None:
         per = _power(-(-packs // lanes))
         return None if per > 2 * most else Sharing("held", lanes, per, long=True)
     if lanes > widest:
-        return _shared(work, packs, count) if program.sums and vec > 1 else None
+        # With sums two blocks have all registers of a multiprocessor: too few to wait for many.
+        return _shared(work, packs, count, 2) if program.sums and vec > 1 else None
     return Sharing("held", lanes, per)
 
 
-def _shared(work: Work, packs: int, count: int) -> Sharing | None:
-    """How blocks of a cluster keep a row together, several of them on a multiprocessor."""
+def _shared(work: Work, packs: int, count: int, limit: int = 8) -> Sharing | None:
+    """How up to ``limit`` blocks of a cluster keep a row together."""
     if not _has_clusters(work.client):
         return None
     kept = max(1, _KEPT // (count * _size(work)))
     for threads, most in _SHARES:
         threads //= _size(work)
         blocks = max(2, _power(-(-packs // (threads * kept))))
-        if blocks <= most:
+        if blocks <= min(most, limit):
             lanes = threads * blocks
             return Sharing("held", lanes, _power(-(-packs // lanes)), cluster=blocks)
     return None
@@ -456,6 +457,10 @@ class Summing:
     def __init__(self, work: Work, program: Program, alone: Program) -> None:
         self.work, self.program, self.client = work, program, work.client
         self.rows = Kernel(work, program, alone)
+        if _held(work, program, self.rows.vec) is None:
+            # Clusters that keep a row have no room for sums: another launch makes them.
+            name = f"{program.name}_rows"
+            self.rows = Kernel(work, replace(program, name=name, sums=(), gather=""), alone)
         self.made: dict[int, tuple[Any, ...]] = {}
 
     def __call__(self, out: Sequence[int], sums: Sequence[Any], given: Sequence[int]) -> None:
@@ -481,7 +486,7 @@ class Summing:
     def _make(self, vec: int) -> tuple[Any, ...]:
         launcher, blocks, kernel = self.rows.made(vec)
         n, count, columns = self.work.length, len(self.program.sums), None
-        if kernel.mode == "stream":
+        if kernel.mode == "stream" or not kernel.program.sums:
             columns, blocks = self._columns(vec)
         compute = self.work.compute
         again = fold(self.client, self.work.row_dtype, compute, blocks, n, count)
