@@ -15,6 +15,8 @@ from ruda.fusion.graph import Instruction, Value
 
 # As many operators have to stand between one and the first that waits for it.
 _SLACK = 4
+# In a graph that is so deep, and more, results that nobody in it reads go beside the last of them.
+_DEEP = 16
 # Beyond that a kernel fills the device by itself: bytes that it moves, products that it adds up.
 _MOST_BYTES, _MOST_PRODUCTS = 1 << 24, 1 << 29
 
@@ -33,8 +35,12 @@ def branch(instructions: Sequence[Instruction]) -> set[Instruction]:
         for s in sources[i]:
             down[s] = max(down[s], down[i] + _cost(i))
     total = max((up[i] + _cost(i) + down[i] for i in instructions), default=0)
+    read = {s for i in instructions for s in sources[i]}
+    ends = [i for i in instructions if i not in read and _cost(i)] if total > _DEEP else []
     return {
-        i for i in instructions if up[i] + _cost(i) + down[i] + _SLACK <= total and _is_small(i)
+        i
+        for i in instructions
+        if (up[i] + _cost(i) + down[i] + _SLACK <= total or i in ends[:-1]) and _is_small(i)
     }
 
 

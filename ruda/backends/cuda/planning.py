@@ -69,7 +69,7 @@ class Planning:
     bind: Callable[[Any], Callable[..., Any]]
     synchronize_all: Callable[[], None]
     bind_region: Callable[[Any], Callable[..., Any]]
-    _side: Callable[[], Any]
+    _sides: Callable[[], Any]
 
     spied = staticmethod(spied)
 
@@ -132,7 +132,7 @@ class Planning:
     def rehearse(self, queue: Callable[[], Any]) -> tuple[Log, list[Any]]:
         """What memory ``queue`` would take, and its launchers; nothing runs, and none is taken."""
         nowhere, launchers = Nowhere(), list[Any]()
-        self._side()
+        self._sides()
         # Should a library not know of rehearsals, a capture keeps its work from running.
         graphs.begin(self, nowhere)
         self.order.rehearsed = True

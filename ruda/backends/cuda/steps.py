@@ -11,7 +11,7 @@ from ruda.backends.cuda.blas import gelu_ends, gemm, small_region
 from ruda.backends.cuda.donation import donating
 from ruda.backends.cuda.launch import Launcher
 from ruda.backends.cuda.layout import Layout
-from ruda.backends.cuda.memory import ViewHandle, allocate
+from ruda.backends.cuda.memory import ViewHandle, allocate, handle_over
 from ruda.backends.cuda.order import StreamState, touch
 from ruda.backends.cuda.planning import Planning
 from ruda.backends.cuda.prim import (
@@ -127,6 +127,12 @@ class Step(NamedTuple):
     sources: tuple[int, ...]
 
 
+class _Beheld(NamedTuple):
+    """The block of an argument that is read where it lies."""
+
+    address: int
+
+
 class Region(NamedTuple):
     """What ``region.bind`` takes."""
 
@@ -167,7 +173,8 @@ class Steps(Planning):
     blocking: bool
     blocked: Callable[[Any, Callable[..., Any]], Callable[..., Any]]
     staging: Any
-    side: StreamState | None = None
+    # The streams of the branches that a graph has besides its main one.
+    sides: tuple[StreamState, ...] = ()
     # While a step is captured: its second branch may be used, and what is sent before it runs.
     branching = False
     first: list[tuple[Any, Any]]
@@ -277,6 +284,11 @@ class Steps(Planning):
         whole = allocate(self.pool, spec_of(self, ((high - low) * size,), uint8))  # type: ignore[arg-type]
         return ViewHandle(whole.address - low * size, spec, whole)
 
+    def beheld(self, handle: Any, spec: Spec) -> Any:
+        """What stands for ``handle`` in a graph that is not to keep its memory."""
+        block = (handle.root or handle).block
+        return handle_over(_Beheld(block.address), handle.address, spec)
+
     def capture(self, queue: Callable[[], Any], plan: Layout | None = None) -> tuple[Any, Any]:
         """The graph of what ``queue`` queues, which does not run now, and what it returned.
 
@@ -285,7 +297,7 @@ class Steps(Planning):
         guards = self.guards
         arena = _Arena(guards, None if plan is None else self.piece(plan))
         # Known before the capture begins, it has nothing to wait for inside it.
-        self._side()
+        self._sides()
         graphs.begin(self, arena.memory)
         # A second branch may use what the first gives back, and the other way round.
         ordered, guards.ordered = guards.ordered, True
@@ -304,15 +316,15 @@ class Steps(Planning):
         graph.home = arena
         return graph, found
 
-    def _side(self) -> StreamState:
-        """The stream that a second branch of a graph is taken down from."""
-        if self.side is None:
-            self.side = self.order.open(0)
-        return self.side
+    def _sides(self) -> tuple[StreamState, ...]:
+        """The streams that further branches of a graph are taken down from."""
+        if not self.sides:
+            self.sides = self.order.open(0), self.order.open(0)
+        return self.sides
 
-    def beside(self, run: Callable[..., Any]) -> Callable[..., Any]:
-        """``run`` in a second branch of the graph that is being captured."""
-        side, now, order = self._side(), self.now, self.order
+    def beside(self, run: Callable[..., Any], branch: int = 0) -> Callable[..., Any]:
+        """``run`` in a second branch of the graph that is being captured, or a third one."""
+        side, now, order = self._sides()[branch], self.now, self.order
 
         def apart(*handles: Any) -> Any:
             if order.capture is None:
@@ -328,8 +340,9 @@ class Steps(Planning):
         return apart
 
     def later(self, queue: Callable[[], None], reads: Sequence[Any], writes: Sequence[Any]) -> None:
-        """Queue what nobody waits for soon: in a second branch, where a step is captured.
+        """Queue what nobody waits for soon: in a third branch, where a step is captured.
 
+        Such kernels are short: behind the products of the second branch they would hold these up.
         ``reads`` and ``writes`` are the handles that ``queue`` is about.
         """
         if self.branching:
@@ -338,7 +351,7 @@ class Steps(Planning):
                 touch(self.order, reads, writes)
                 queue()
 
-            self.beside(apart)()
+            self.beside(apart, 1)()
             return
         queue()
         log = self.guards.local.log if self.pool.special is not None else None
