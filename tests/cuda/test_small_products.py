@@ -10,7 +10,8 @@ import pytest
 
 import ruda
 import ruda.nn.functional as F
-from ruda.backends.cuda.blas import layout, small
+from ruda.backends.cuda.blas import layout, small, tune
+from ruda.tensor.dispatch import clear_plans
 from ruda.testing import assert_close
 from tests.cuda.gate.programs import spills
 
@@ -160,3 +161,33 @@ def test_hardly_anything_is_spilt() -> None:
         kernel = small.Kernel(tile, cluster, False, False, 4, 4, True, True, small.PLAIN)
         log = compiler.compile_cubin(kernel.source(), kernel.name, "sm_90a")[1]
         assert all(size <= 32 for size in spills(log).values()), log
+
+
+def test_what_was_measured_decides(
+    client: Any, device: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    monkeypatch.setenv("RUDA_CACHE", str(tmp_path))
+    monkeypatch.setenv("RUDA_AUTOTUNE", "on")
+    x, y = on(device, 64, 96), on(device, 96, 64, seed=1)
+    shape = layout.geometry((x.shape, x.strides), (y.shape, y.strides))
+    found = small.candidates(client, shape)
+
+    def measured(client: Any, trials: Any) -> list[float]:
+        # The last is the library's, which is not there.
+        for trial in trials[:-1]:
+            trial()
+        return [2.0, 1.0, *(3.0 for _ in trials[2:])]
+
+    monkeypatch.setattr(tune, "_measured", measured)
+    monkeypatch.setattr(tune, "_is_captured", lambda client: False)
+    clear_plans()
+    want = (x @ y).numpy()
+    monkeypatch.setenv("RUDA_AUTOTUNE", "cached")
+    monkeypatch.setattr(tune, "_measured", lambda *_: pytest.fail("timed again"))
+    clear_plans()
+    client.driver.launches.clear()
+    assert np.array_equal((x @ y).numpy(), want)
+    tile, cluster = found[1]
+    assert f"{tile.rows}x{tile.columns}" in launched(client)[0]
+    assert f"_c{cluster}" in launched(client)[0]
+    clear_plans()

@@ -23,8 +23,12 @@ from ruda.backends.cuda.launch import Launcher
 from ruda.backends.cuda.source import instance
 
 _DEPTH, _STAGES = 32, 4
-# Multiply-adds of a product between which this kernel is the quicker one.
-_LEAST, _MOST = 1 << 18, 1 << 28
+# Multiply-adds of a product between which this kernel was measured to be the quicker one.
+_LEAST, _MOST = 1 << 18, 1 << 33
+# The same of one with fewer rows or columns than a tile has.
+_MOST_THIN = 1 << 22
+# Above this tiles of 32 x 32 would read their operands too often.
+_LARGE = 1 << 28
 _MOST_ELEMENTS = 1 << 30
 _CLUSTERS = (1, 2, 4, 8)
 # How many of the tiles are timed where products are.
@@ -53,9 +57,9 @@ class Tile(NamedTuple):
 
 
 TILES = (
-    Tile(32, 32, 1, 1, 2, 98, 90),
-    Tile(64, 32, 1, 1, 2, 96, 88),
-    Tile(64, 64, 2, 1, 2, 98, 88),
+    Tile(32, 32, 1, 1, 2, 97, 90),
+    Tile(64, 32, 1, 1, 2, 97, 88),
+    Tile(64, 64, 2, 1, 2, 94, 90),
 )
 # Cycles that joining the blocks of a cluster takes.
 _JOINING = {1: 0, 2: 1000, 4: 1900, 8: 4000}
@@ -127,6 +131,10 @@ def _is_small(shape: Geometry) -> bool:
     work = call.count * shape.m * shape.n * shape.k
     if not evenly or not _LEAST <= work <= _MOST:
         return False
+    # Much of a tile would lie beyond the edge.
+    thin = min(shape.m, shape.n) < TILES[0].rows
+    if thin and (call.count > 1 or work > _MOST_THIN):
+        return False
     spread = (_extent(shape.x, shape.m, shape.k), _extent(shape.y, shape.k, shape.n))
     batches = (call.count * abs(step) for step in shape.steps)
     return max(*spread, *batches) < _MOST_ELEMENTS and call.count * 8 <= 65535
@@ -140,7 +148,8 @@ def _extent(side: Side, rows: int, columns: int) -> int:
 def choices(shape: Geometry, multiprocessors: int) -> tuple[Choice, ...]:
     """The tiles for a product, the one that is expected to be the quickest first."""
     found = []
-    for tile in TILES:
+    work = shape.calls[0].count * shape.m * shape.n * shape.k
+    for tile in TILES[work > _LARGE :]:
         for cluster in _CLUSTERS:
             if cluster == 1 or _up(shape.k, _DEPTH) >= 2 * cluster:
                 choice = Choice(tile, cluster)
