@@ -202,3 +202,31 @@ def test_a_row_out_of_range_is_told(device: str) -> None:
         step(table, numbers(0, 3, 2)).numpy()
     with pytest.raises(IndexRangeError, match=r"embedding: index out of range.*4 at"):
         step(table, numbers(0, 4, 2)).numpy()
+
+
+def test_single_elements_and_parts_of_nothing(device: str) -> None:
+    x, one = normal(9), numbers(-2)
+    check(lambda x, i: x[i] * 2, x, one)
+    check(lambda x: ruda.concat([x[:0], x[:1], x[3:]]) + 1, x)
+    check(lambda x, i: ruda.take_along_axis(x, i, axis=0) - 1, x, numbers(8, 0, -9))
+    empty = normal(0, 4)
+    check(lambda x: ruda.pad(x, ((1, 2), (0, 0))) * 2, empty, most=2)
+    many = [normal(2, 4, seed=k) for k in range(5)]
+    check(lambda *xs: ruda.concat(xs) * 2, *many, most=2)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_rows_that_repeat_are_read_by_packs(device: str, dtype: str) -> None:
+    x, row, column = normal(6, 32, dtype=dtype), normal(32, dtype=dtype, seed=1), normal(6, 1)
+    column = column.astype(dtype)
+
+    def plain(x: Any, rate: float) -> Any:
+        return (x + row) * rate, ruda.exp(x[:, ::-1] - column)
+
+    step = ruda.compile(plain)
+    for rate in (0.5, 0.25):
+        step(x, rate)
+        found, names = launched(lambda rate=rate: step(x, rate))
+        assert len(names) == 1
+        for got, want in zip(found, plain(x, rate), strict=True):
+            assert got.numpy().tobytes() == want.numpy().tobytes()

@@ -117,7 +117,8 @@ class _Whole:
             inputs,
             self.steps,
             self.region.kept,
-            0 if layout.is_flat else len(layout.sizes),
+            # One element alone needs no strides, but places all the same.
+            0 if layout.is_flat and not self.placed else len(layout.sizes),
             self.wide,
             max(layout.count, 1),
             tuple(p.read(sources[p.step], walkers) for p in self.placed),
