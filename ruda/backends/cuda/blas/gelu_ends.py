@@ -79,7 +79,7 @@ def bind(client: Any, region: Any) -> Callable[..., tuple[Any, ...]]:
     found = _bound(client, product, ends)
     assert found is not None
     multiply = lt.product(client, *found, ends=ends)
-    beside = others[1] if not forward else None
+    beside = -1 if forward else others[1]
     out: Spec = step.out
 
     def run(*handles: Any) -> tuple[Any, ...]:

@@ -34,7 +34,7 @@ def drawing_of(plan: Any) -> Drawing | None:
     tensors = [s for s in plan.specs if not s.weak]
     if len(tensors) != (plan.op.name == "dropout"):
         return None
-    return find(plan)  # type: ignore[no-any-return]
+    return find(plan)
 
 
 def _dropout(plan: Any) -> Drawing | None:
