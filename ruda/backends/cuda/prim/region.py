@@ -35,7 +35,7 @@ def fuses(plan: Any) -> bool:
     if any("storage" in (s.dtype.kind, plan.out.dtype.kind) for s in plan.specs):
         return False
     if op.kind in ("cast", "copy"):
-        return plan.specs[0].shape == plan.out.shape
+        return bool(plan.specs[0].shape == plan.out.shape)
     return op.expr is not None and not op.attrs and op.name != "nextafter"
 
 
@@ -67,13 +67,7 @@ class _Whole:
                 self.drawn[k] = drawing
             elif reading is not None:
                 self.placed.append(Placed(walks, reading, k, plan))
-        reading_steps = {placed.step for placed in self.placed}
-        self.steps = tuple(
-            _moved(plan, sources)
-            if k in reading_steps
-            else step_of(plan, sources, self.drawn.get(k))
-            for k, (plan, sources) in enumerate(region.steps)
-        )
+        self.steps = self._steps()
         # Each weak input belongs to one step, whose dtype it is passed in.
         self.computed = {
             source: kind
@@ -97,6 +91,13 @@ class _Whole:
         self.layout = _walked(layout, self.out.size) if self.placed else layout
         self.sizes = (*(region.specs[i].dtype.itemsize for i in self.elements), *walks.sizes)
         self.wide = needs_wide((*region.specs, *walks.specs, self.out), self.out.shape)
+
+    def _steps(self) -> tuple[Step, ...]:
+        reading = {placed.step for placed in self.placed}
+        return tuple(
+            _moved(plan, sources) if k in reading else step_of(plan, sources, self.drawn.get(k))
+            for k, (plan, sources) in enumerate(self.region.steps)
+        )
 
     def packs(self) -> Layout | None:
         """The layout in packs of neighbours, where that can be."""
