@@ -32,6 +32,7 @@ def every() -> Iterator[Call]:
     yield from orders()
     yield from indices()
     yield from rows()
+    yield from attentions()
     yield from draws()
     yield from windows()
     yield from products()
@@ -164,6 +165,19 @@ def _row_functions(n: int, dtype: str) -> None:
     ]
     for out in outs:
         out.sum().backward()
+
+
+def attentions() -> Iterator[Call]:
+    """Heads that fit into a block, of each class of lengths and depths, and longer ones."""
+    for dtype in ("float32", "float16", "bfloat16"):
+        for length, depth in ((30, 32), (60, 64), (100, 64), (100, 128), (300, 64), (300, 128)):
+            yield partial(_attended, length, depth, dtype)
+
+
+def _attended(length: int, depth: int, dtype: str) -> None:
+    x = empty(2, 4, length, depth, dtype=dtype).requires_grad_()
+    out = functional.attention(x, x, x, is_causal=True, strategy="flash_unit")
+    out.sum().backward()
 
 
 def _turned(dtype: str, interleaved: bool) -> None:
