@@ -146,14 +146,35 @@ def test_a_compiled_layer_learns_as_an_eager_one(device: str, activation: str) -
         assert np.array_equal(eager, made)
 
 
-def test_the_rule_spreads_over_the_device() -> None:
-    """Shapes of small models: none has blocks for less than half of 132 multiprocessors."""
-    shapes = ((2048, 384, 128), (2048, 128, 512), (128, 256, 784), (256, 256, 128), (2048, 96, 128))
-    for m, n, k in shapes:
-        shape = layout.geometry(((m, k), (k, 1)), ((k, n), (1, k)))
-        tile, cluster = small.choices(shape, 132)[0]
-        blocks = -(-m // tile.rows) * -(-n // tile.columns) * cluster
-        assert blocks >= 64, (m, n, k, tile, cluster)
+# Count, m, n, k, whether rows of each operand are without gaps; all were timed on an H200.
+QUICKER = (
+    (1, 2048, 384, 128, True, False), (1, 2048, 128, 512, True, True),
+    (1, 512, 128, 2048, False, True), (1, 128, 256, 10, True, True), (1, 10, 256, 128, False, True),
+    (1, 64, 64, 64, True, False), (256, 32, 32, 32, True, False), (4096, 16, 16, 16, True, False),
+    (1, 16, 4096, 4096, True, True), (1, 4096, 10, 512, True, False),
+    (1, 2048, 2048, 32, True, False), (1, 2048, 2048, 2048, True, False),
+)  # fmt: skip
+SLOWER = (
+    (1, 64, 64, 65536, False, True), (1, 4096, 4096, 4, True, False),
+    (1, 4096, 4096, 16, True, True), (1, 1000, 1001, 999, True, False),
+    (1, 2047, 129, 513, True, True),
+)  # fmt: skip
+
+
+def geometry_of(case: tuple[int, int, int, int, bool, bool]) -> layout.Geometry:
+    count, m, n, k, left, right = case
+    batch, steps = ((count,), ((m * k,), (k * n,))) if count > 1 else ((), ((), ()))
+    x = (*batch, m, k), (*steps[0], *((k, 1) if left else (1, m)))
+    y = (*batch, k, n), (*steps[1], *((n, 1) if right else (1, k)))
+    return layout.geometry(x, y)
+
+
+def test_the_rule_takes_what_was_quicker(monkeypatch: pytest.MonkeyPatch, client: Any) -> None:
+    monkeypatch.setattr(client.driver, "multiprocessors", 132)
+    assert all(small.fits(client, geometry_of(case)) for case in QUICKER)
+    assert not any(small.fits(client, geometry_of(case)) for case in SLOWER)
+    monkeypatch.setattr(client.driver, "arch", "sm_80")
+    assert not any(small.fits(client, geometry_of(case)) for case in QUICKER)
 
 
 def test_hardly_anything_is_spilt() -> None:

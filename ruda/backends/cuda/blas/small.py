@@ -25,8 +25,11 @@ from ruda.backends.cuda.source import instance
 _DEPTH, _STAGES = 32, 4
 # Multiply-adds of a product between which this kernel was measured to be the quicker one.
 _LEAST, _MOST = 1 << 18, 1 << 33
-# The same of one with fewer rows or columns than a tile has.
-_MOST_THIN = 1 << 22
+# Of one that has to be read in single elements.
+_MOST_SINGLE = 1 << 22
+# The fewest rows and columns, and how many times the cycles that a full device would take, and how
+# many more, a product may take.
+_FEWEST, _SLOWEST, _SLACK = 10, 1.7, 10000
 # Above this tiles of 32 x 32 would read their operands too often.
 _LARGE = 1 << 28
 _MOST_ELEMENTS = 1 << 30
@@ -62,10 +65,10 @@ TILES = (
     Tile(64, 64, 2, 1, 2, 94, 90),
 )
 # Cycles that joining the blocks of a cluster takes.
-_JOINING = {1: 0, 2: 1000, 4: 1900, 8: 4000}
+_JOINING = {1: 0, 2: 1000, 4: 1900, 8: 3000}
 # Warps of a multiprocessor below which it is slower, and its speed then: where an operand lies
 # along the depth, and where none does.
-_BUSY = (((4, 0.5), (8, 0.87)), ((6, 0.58),))
+_BUSY = (((4, 0.5), (8, 0.8)), ((6, 0.58),))
 
 
 class Kernel(NamedTuple):
@@ -118,26 +121,41 @@ class Choice(NamedTuple):
 
 
 def fits(client: Any, shape: Geometry) -> bool:
-    """Whether a product of float32 is one for this kernel: not too large, and in one call.
+    """Whether a product of float32 is one for this kernel: in one call, and quicker than elsewhere.
 
     Other devices than those of sm_90 have tensor cores for doubles that are slow, or none.
     """
-    return client.driver.arch.startswith("sm_90") and _is_small(shape)
+    if not client.driver.arch.startswith("sm_90") or not _is_possible(shape):
+        return False
+    return _is_good(shape, client.driver.multiprocessors)
 
 
-def _is_small(shape: Geometry) -> bool:
+def _is_possible(shape: Geometry) -> bool:
     call = shape.calls[0]
     evenly = len(shape.calls) == 1 and (call.count == 1 or shape.steps[2] == shape.m * shape.n)
-    work = call.count * shape.m * shape.n * shape.k
-    if not evenly or not _LEAST <= work <= _MOST:
-        return False
-    # Much of a tile would lie beyond the edge.
-    thin = min(shape.m, shape.n) < TILES[0].rows
-    if thin and (call.count > 1 or work > _MOST_THIN):
-        return False
     spread = (_extent(shape.x, shape.m, shape.k), _extent(shape.y, shape.k, shape.n))
     batches = (call.count * abs(step) for step in shape.steps)
-    return max(*spread, *batches) < _MOST_ELEMENTS and call.count * 8 <= 65535
+    return evenly and max(*spread, *batches) < _MOST_ELEMENTS and call.count * 8 <= 65535
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_good(shape: Geometry, multiprocessors: int) -> bool:
+    m, n, k, count = shape.m, shape.n, shape.k, shape.calls[0].count
+    work = count * m * n * k
+    if not _LEAST <= work <= _MOST or min(m, n) < _FEWEST:
+        return False
+    # Single elements are copied at a quarter of the speed.
+    (a_deep, b_deep), (sx, sy, _) = (not shape.x.transposed, shape.y.transposed), shape.steps
+    a, b = (
+        _unit(True, shape.x, k if a_deep else m, sx),
+        _unit(True, shape.y, k if b_deep else n, sy),
+    )
+    if min(a, b) < 4 and work > _MOST_SINGLE:
+        return False
+    # Too few tiles for a great depth, or a depth that fills no piece.
+    smallest = count * max(m, 32) * max(n, 32) * k / (128 * multiprocessors)
+    needed = expected(shape, choices(shape, multiprocessors)[0], multiprocessors)
+    return needed < _SLOWEST * smallest + _SLACK
 
 
 def _extent(side: Side, rows: int, columns: int) -> int:
@@ -149,7 +167,7 @@ def choices(shape: Geometry, multiprocessors: int) -> tuple[Choice, ...]:
     """The tiles for a product, the one that is expected to be the quickest first."""
     found = []
     work = shape.calls[0].count * shape.m * shape.n * shape.k
-    for tile in TILES[work > _LARGE :]:
+    for tile in TILES[work > _LARGE and min(shape.m, shape.n) > 32 :]:
         for cluster in _CLUSTERS:
             if cluster == 1 or _up(shape.k, _DEPTH) >= 2 * cluster:
                 choice = Choice(tile, cluster)
