@@ -124,7 +124,8 @@ class Program:
         """Operators, state and guards, for people."""
         state = sorted({str(v.payload) for v in self.graph.inputs if v.kind == "state"})
         written = [f"{source} (x{n})" for source, _, n in self.writes]
-        whole = "as one graph" if self.captured else f"operator by operator: {self.stepwise}"
+        alone = f"operator by operator: {self.stepwise}{self.replay.joined()}"
+        whole = "as one graph" if self.captured else alone
         return [
             f"{len(self.graph.instructions)} operators, replayed {whole}",
             *(f"  {line}" for line in self.graph.lines()),

@@ -101,6 +101,13 @@ class Replay:
             self.registers[value] = register
         return register
 
+    def joined(self) -> str:
+        """How many operators are done in how many calls together, for people."""
+        found = [
+            len(members) for step in self.steps if (members := getattr(step[0], "members", ()))
+        ]
+        return f", {sum(found)} of them in {len(found)} call(s)" if found else ""
+
     def run(self, given: Given) -> list[Any]:
         """Run all steps on the arguments of a call; returns the registers."""
         slots = self.template.copy()
