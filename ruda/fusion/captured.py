@@ -59,6 +59,9 @@ class Captured:
     With ``rehearsed`` there is no memory behind arguments, and operators are bound for this object
     alone: it can tell what it would need, and cannot run. A ``frugal`` one has no second branch,
     which keeps its operands for longer.
+
+    With ``near``, a call's arguments, these are read where they lie, and it serves only calls whose
+    arguments lie there as well.
     """
 
     def __init__(
@@ -69,8 +72,10 @@ class Captured:
         writes: Sequence[tuple[Any, Value]],
         rehearsed: bool = False,
         frugal: bool = False,
+        near: Given | None = None,
     ) -> None:
         self.client, self.rehearsed, self.frugal = client, rehearsed, frugal
+        self.near = near
         self.graph: Any = None
         self.notes = Notes()
         self.log: Any = None
@@ -91,6 +96,7 @@ class Captured:
             self.inside = self._build(graph, wanted, writes)
         if not rehearsed and client.lacks_kernels([i.plan for i in self.inside], launchers):
             client.compile_all(launchers, lambda: self._rehearsed(graph, wanted, writes))
+        self.near = None
         made = {v for v in self.kept if v.spec is not None}
         self.leaving = made | {v.memory for v in made}
         self.static: dict[Value, Any] = {}
@@ -145,6 +151,10 @@ class Captured:
                 self.states.append(source.handle)
                 self.places.append(self.client.address(source.handle))
                 self.fixed[value] = Value("constant", value.spec, source.handle)
+                continue
+            if self.near is not None:
+                at = self.client.beheld(source.fetch(self.near), value.spec)
+                self.fixed[value] = Value("constant", value.spec, at)
                 continue
             slot = place(value.spec)
             self.arguments.append((slot, value.spec, source))

@@ -17,6 +17,7 @@ from ruda.fusion.footing import Footing
 from ruda.fusion.graph import Graph, Value
 from ruda.fusion.guards import Guards
 from ruda.fusion.lint import Finding, changing, findings, frozen
+from ruda.fusion.nearby import Nearby
 from ruda.fusion.ordering import lower_peak
 from ruda.fusion.passes import improve
 from ruda.fusion.passes.recompute import Again
@@ -75,6 +76,7 @@ class Program:
         if getattr(self.client, "blocking", False):
             self.stepwise = _BLOCKING
         self.footing = Footing(tracer, reach.guards, given, reach.tensors)
+        self.nearby = Nearby(bool(self.footing.pins))
         self._name_state(reach)
         results.forget()
         # What runs again, so that the step stays within ``memory`` bytes, and whether a second
@@ -151,6 +153,7 @@ class Program:
         """One replay: all operators, then the outputs, then one commit of all changes."""
         whole = self._whole()
         if whole is not None:
+            whole = self.nearby.choose(self, whole, given)
             out, calls = self.finish(given, whole.run(given), self.inside)
             commit(calls)
             self._capture(whole)
@@ -178,10 +181,10 @@ class Program:
                 self.stepwise = str(error)
         return self.captured
 
-    def on_places(self, rehearsed: bool = False) -> Captured:
-        """The step on fixed places, with ``rehearsed`` without memory at these."""
+    def on_places(self, rehearsed: bool = False, near: Given | None = None) -> Captured:
+        """The step on fixed places; as ``Captured`` says of ``rehearsed`` and ``near``."""
         writes = [(s.handle, v) for s, v, _ in self.writes if isinstance(s, Held)]
-        return Captured(self.client, self.graph, self.wanted, writes, rehearsed, self.frugal)
+        return Captured(self.client, self.graph, self.wanted, writes, rehearsed, self.frugal, near)
 
     def _capture(self, whole: Captured) -> None:
         """Make the graph of a step that has run once."""
@@ -191,6 +194,9 @@ class Program:
         try:
             whole.capture()
         except (CaptureError, OutOfMemoryError) as error:
+            if whole is not self.captured:
+                self.nearby.drop()
+                return
             self.captured, self.stepwise = None, str(error)
 
     def finish(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 from itertools import pairwise
 from typing import Any
 
@@ -14,6 +15,7 @@ import ruda.nn.functional as F
 from ruda import nn, optim
 from ruda.backends.cuda.blas import lt
 from ruda.core.errors import DeviceError
+from ruda.fusion import nearby
 from ruda.ops.update import sgd_step
 from tests.cuda.libraries.cublaslt import CublasLt
 
@@ -333,3 +335,44 @@ def test_a_failure_after_a_replay_names_the_step(deferred: Any) -> None:
         _ = step(x)
     error = deferred.failure("synchronize", deferred.driver.errors[0]("illegal address"))
     assert "the compiled step that begins at" in str(error) and "test_steps.py" in str(error)
+
+
+def test_arguments_at_the_same_place_are_read_there(
+    deferred: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then no kernel is launched beside the graph, which sees whatever lies there."""
+    real, kernels = deferred.driver.launch, []
+
+    def launch(kernel: int, *rest: int) -> None:
+        kernels.append(kernel)
+        real(kernel, *rest)
+
+    monkeypatch.setattr(deferred.driver, "launch", launch)
+    monkeypatch.setattr(nearby, "_SPARE", 0)
+    scale = on(np.full(4, 3.0, "f"))
+    step = ruda.compile(lambda x: (x * x + scale).cumulative_sum(axis=0))
+
+    def wanted(values: Any) -> Any:
+        return np.cumsum(values * values + np.float32(3.0))
+
+    values = np.arange(4, dtype="f")
+    x = on(values)
+    launched = []
+    for i in range(9):
+        x.assign(on(values + np.float32(i)))
+        before = len(kernels)
+        found = step(x)
+        launched.append(len(kernels) - before)
+        np.testing.assert_array_equal(found.numpy(), wanted(values + np.float32(i)))
+    assert launched[2] == 1 and launched[-1] == 0
+    other = on(values - 5)
+    np.testing.assert_array_equal(step(other).numpy(), wanted(values - 5))
+    np.testing.assert_array_equal(step(x).numpy(), wanted(values + np.float32(8)))
+    place = x.data_ptr()
+    del x
+    # What is left of the trace goes with the next collection.
+    gc.collect()
+    # The graph does not keep that memory: somebody gets it, and is served right.
+    found = [on(values * 2) for _ in range(32)]
+    again = next(t for t in found if t.data_ptr() == place)
+    np.testing.assert_array_equal(step(again).numpy(), wanted(values * 2))
