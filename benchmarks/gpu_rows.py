@@ -102,7 +102,7 @@ def measured(contest: Contest) -> Iterator[Measured]:
     import ruda
 
     torch._functorch.config.donated_buffer = False
-    # Its other modes try more kernels, which took over half a minute for a row.
+    # In its default mode: others try more kernels, for which time on a device is too short.
     compiled = torch.compile(contest.theirs)
     first = _arrays(contest, 0)
     nbytes = sum(v.numel() * v.element_size() for v in first)
