@@ -246,3 +246,9 @@ def test_switched_off_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
     step, x, _ = training("network", True)
     step(x)
     assert not segments(step)
+
+
+def test_explain_says_how_many_operators_are_one_call() -> None:
+    step, x, _ = training("network", True)
+    step(x)
+    assert " of them in 1 call(s)" in step.explain()

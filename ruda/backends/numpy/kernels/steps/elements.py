@@ -144,10 +144,10 @@ _ALWAYS: dict[str, Task] = {
     "multiply": multiply,
     "divide": divide,
     "relu": relu,
+    "relu_backward": relu_backward,
 }
 # Their loops are those that eager code has from a size on.
 _LARGE: dict[str, Task] = {
-    "relu_backward": relu_backward,
     "gelu_tanh": gelu_tanh,
     "gelu_tanh_backward": gelu_tanh_backward,
     "gelu": gelu,
