@@ -37,7 +37,7 @@ from ruda.tensor.tensor import RudaTensor, wrap
 
 # Bytes: logits of a chunk, their gradients of a group of rows that is added or that waits, the
 # gradients of all rows in a block of classes, and logits that are computed again.
-_LOGITS, _GROUP, _BLOCK, _AGAIN = 1 << 28, 1 << 29, 1 << 27, 36 << 20
+_LOGITS, _GROUP, _BLOCK, _AGAIN = 1 << 28, 1 << 29, 1 << 27, 1 << 25
 _WAITING = 480 << 20
 # A product without a bias that overwrites.
 _BARE = False, False
@@ -51,13 +51,6 @@ def _fitting(room: int, length: int, itemsize: int) -> int:
 
 def _cut(start: int, stop: int, size: int) -> Iterator[tuple[int, int]]:
     return ((i, min(i + size, stop)) for i in range(start, stop, size))
-
-
-def _evenly(start: int, stop: int, most: int) -> Iterator[tuple[int, int]]:
-    """As ``_cut``, in parts of about one size: a thin product at the end would be a slow one."""
-    count = max(1, -(-(stop - start) // most))
-    size = max(1, -(-(stop - start) // count))
-    return _cut(start, stop, min(most, -(-size // 64) * 64))
 
 
 class _Sum:
@@ -231,7 +224,7 @@ class _Call:
     def complete(self, at: int, rows: _Rows, low: int, end: int) -> None:
         """Write the gradients in the logits of the last rows, which are computed again."""
         known, n = self.known, end - low
-        for i, j in _evenly(rows.start, rows.stop, known.again):
+        for i, j in _cut(rows.start, rows.stop, known.again):
             logits = self.logits(i, j, low, end)
             part = rows.part(i, j, known.wide.itemsize)
             self.descend(at + i * n * known.kind.itemsize, logits.address, n, part, low, end)
