@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ruda.backends.cuda.codegen_steps import Step, functions
 from ruda.backends.cuda.types import computed, stored
-from ruda.core.dtypes import DType, float32
+from ruda.core.dtypes import DType
 
 
 @dataclass(frozen=True)
@@ -74,8 +73,3 @@ class End:
 
 
 PLAIN = End((), (0,), ())
-
-
-def reads(dtypes: Sequence[DType]) -> bool:
-    """Whether the kernel can read operands of these dtypes."""
-    return all(dtype is float32 for dtype in dtypes)
