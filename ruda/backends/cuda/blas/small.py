@@ -2,7 +2,8 @@
 
 Factors are float32 as they are, and sums are doubles, on the tensor cores for doubles: those of
 sm_90 are as fast as its units for float32, and have less to read for it. Results are rounded once
-for each part of the depth; infinities and NaN are those of sums of float32.
+for each part of the depth. Infinities and NaN of operands go on as in float32; a sum that float32
+would overflow on its way, and not at its end, stays finite within a part.
 
 A training step of a small model is many products of a few microseconds. What they cost depends on
 how evenly their tiles fill the device, so there are several sizes of tiles, and blocks that share
