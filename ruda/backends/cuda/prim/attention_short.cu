@@ -1,14 +1,15 @@
-// Attention of few keys without tensor cores: q [B, Hq, Sq, D], k [B, Hkv, Sk, D], v [B, Hkv, Sk, DV]
-// and all results have strides for every axis; Sk <= KEYS, D and DV <= DEPTH. S is the type in
-// memory, float the one that is computed in. All keys and values of a head stay in shared memory, and
-// so does everything that follows from a score: no sum is begun twice.
+// Attention of few keys without tensor cores: q [B, Hq, Sq, D], k [B, Hkv, Sk, D], v [B, Hkv, Sk,
+// DV] and all results have strides for every axis; Sk <= KEYS, D and DV <= DEPTH. S is the type in
+// memory, float the one that is computed in. All keys and values of a head stay in shared memory,
+// and so does everything that follows from a score: no sum is begun twice.
 //
 // MODE 0, forward: a block for each ROWS queries of a head; out, and lse [B, Hq, Sq] row-major.
-// MODE 1, backward: a block for each head of keys, over all queries of all heads that read it, ROWS at
-// a time: dq, dk and dv in one launch. What a row of probabilities loses is summed from the
+// MODE 1, backward: a block for each head of keys, over all queries of all heads that read it, ROWS
+// at a time: dq, dk and dv in one launch. What a row of probabilities loses is summed from the
 // probabilities themselves, so that out is not read.
 // 256 threads as 16 x 16, with PR rows in sequence and keys 16 apart each. Dynamic shared memory:
-// (ROWS + 2 KEYS) * PITCH + ROWS * KP floats forward, 2 (ROWS + KEYS) * PITCH + 2 ROWS * KP backward.
+// (ROWS + 2 KEYS) * PITCH + ROWS * KP floats forward, 2 (ROWS + KEYS) * PITCH + 2 ROWS * KP
+// backward.
 // Sums have a fixed order; keys that no row of a warp sees are left out of it.
 #include "ruda/rows.cuh"
 #include "ruda/scores.cuh"
@@ -107,8 +108,8 @@ __device__ __forceinline__ void products(float (&s)[PR][PK], const float* a, con
     }
 }
 // sums[u] += row PR * ty + u of weights [ROWS, KEYS] times the rows from.. to of tile.
-__device__ __forceinline__ void gather(float (&sums)[PR][CW], const float* weights, const float* tile,
-                                       int ty, int tx, int from, int to_) {
+__device__ __forceinline__ void gather(float (&sums)[PR][CW], const float* weights,
+                                       const float* tile, int ty, int tx, int from, int to_) {
 #pragma unroll 1
     for (int j = from & ~3; j < to_; j += 4) {
         float x[PR][4];
@@ -139,7 +140,9 @@ __device__ __forceinline__ void gather_down(float (&sums)[PK][CW], const float* 
             for (int c = 0; c < CW; ++c) sums[w][c] += x[w] * y[c];
     }
 }
-__device__ __forceinline__ int within(i64 v, i64 end) { return (int)(v < 0 ? 0 : v < end ? v : end); }
+__device__ __forceinline__ int within(i64 v, i64 end) {
+    return (int)(v < 0 ? 0 : v < end ? v : end);
+}
 // The keys that query i sees by position: [from, to), none for a query that is not there.
 __device__ __forceinline__ void seen(i64 i, const Scores& g, int* from, int* to_) {
     const i64 place = i + g.sk - g.sq;
@@ -184,8 +187,8 @@ NAME(S* __restrict__ out, float* __restrict__ lse, const S* __restrict__ q, cons
 #pragma unroll
         for (int w = 0; w < PK; ++w) {
             const int j = tx + 16 * w;
-            s[u][w] = score<SOFTCAP, BIAS, MASK>(s[u][w], j >= from && j < to_, b, h, i, j, mask, bias,
-                                                 g, &slope);
+            s[u][w] = score<SOFTCAP, BIAS, MASK>(s[u][w], j >= from && j < to_, b, h, i, j, mask,
+                                                 bias, g, &slope);
             high = ruda_max(high, s[u][w]);
         }
         top[u] = half_warp_max(high);
@@ -209,7 +212,8 @@ NAME(S* __restrict__ out, float* __restrict__ lse, const S* __restrict__ q, cons
         const float share = top[u] == lowest<float>() ? 0.0f : 1.0f / total[u];
 #pragma unroll
         for (int c = 0; c < CW; ++c) sums[u][c] *= share;
-        deliver(out + b * r.first[0] + h * r.first[1] + i * r.first[2], sums[u], tx, g.dv, r.first[3]);
+        deliver(out + b * r.first[0] + h * r.first[1] + i * r.first[2], sums[u], tx, g.dv,
+                r.first[3]);
         if (tx == 0)
             lse[(b * g.heads + h) * g.sq + i] =
                 top[u] == lowest<float>() ? top[u] : top[u] + log(total[u]);
@@ -230,14 +234,16 @@ __device__ __forceinline__ void rates(float* pt, float* dt, float (&s)[PR][PK], 
         seen(i, g, &from, &to_);
         *start = from < *start ? from : *start;
         *end = to_ > *end ? to_ : *end;
-        const float found = i < g.sq ? lse[row] : 0.0f, level = found == lowest<float>() ? 0.0f : found;
+        const float found = i < g.sq ? lse[row] : 0.0f;
+        const float level = found == lowest<float>() ? 0.0f : found;
         float slope[PK], less = 0.0f;
 #pragma unroll
         for (int w = 0; w < PK; ++w) {
             const int j = tx + 16 * w, at = (PR * ty + u) * KP + j;
             const float share = kept<DROPOUT, float>(b, h, i, j, g);
-            s[u][w] = exp(score<SOFTCAP, BIAS, MASK>(s[u][w], j >= from && j < to_, b, h, i, j, mask,
-                                                     bias, g, slope + w) - level);
+            s[u][w] = score<SOFTCAP, BIAS, MASK>(s[u][w], j >= from && j < to_, b, h, i, j, mask,
+                                                 bias, g, slope + w);
+            s[u][w] = exp(s[u][w] - level);
             pt[at] = s[u][w] * share;
             dp[u][w] *= share;
             less += s[u][w] * dp[u][w];
