@@ -315,7 +315,7 @@ def test_products_of_a_graph_have_scratch_memory_of_its_pool(
     fake = CublasLt()
     made = lt.Library(deferred, fake)
     monkeypatch.setattr(lt, "library", lambda client: made)
-    x = on(np.ones((64, 64), "f"))
+    x = on(np.ones((64, 64), "e"))
     kept = [x @ x]
     graphs = [cuda.Graph(), cuda.Graph()]
     for g in graphs:
