@@ -14,8 +14,5 @@ def nvtx(enabled: bool = True) -> None:
     that were traced. A replay is one launch of a graph, whose kernels carry names of their own,
     which ``explain()`` lists beside the lines. Raises ``DeviceError`` without a GPU.
     """
-    gpu()
-    from ruda.backends.cuda.ranges import ranges
-
-    ranges.enabled = enabled
+    gpu().name_ranges(enabled)
     clear_plans()

@@ -92,6 +92,10 @@ class CudaClient(Traffic, Exchange, Steps, InPlace):
     def __repr__(self) -> str:
         return f"CudaClient({self.device}, {self.driver.arch})"
 
+    def name_ranges(self, enabled: bool) -> None:
+        """Name for profilers what operators queue, on this GPU and all others."""
+        ranges.enabled = enabled
+
     def obstacle(self, op: Any) -> str | None:
         """Why no plan of ``op`` has a kernel here; the order is that of ``bind``."""
         mapped = op.kind in _ELEMENTWISE and op.expr is not None and not op.attrs
