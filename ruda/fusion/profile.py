@@ -39,6 +39,11 @@ class Profile:
         """The first place where most is in use."""
         return self.live.index(self.peak)
 
+    @property
+    def height(self) -> tuple[int, int]:
+        """The most that is in use, and at how many places it is."""
+        return self.peak, self.live.count(self.peak)
+
     def begin(self, memory: Value) -> int:
         """The place that makes ``memory``."""
         return self.place[self.maker[memory]]

@@ -69,10 +69,10 @@ class Recompute:
         """Have one more operator run again where most is in use; whether there was one."""
         before = self.graph.instructions
         while (choice := self._best()) is not None:
-            peak = self.profile.peak
             self._apply(choice)
             after = self._profiled()
-            if after.peak <= peak:
+            # Less at every step, so that there is a last one.
+            if after.height < self.profile.height:
                 self.profile = after
                 self.found += [
                     Again(i, choice.freed if i is choice.chain[-1] else 0, seconds_of(i))
