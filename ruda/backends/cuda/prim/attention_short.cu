@@ -5,8 +5,7 @@
 //
 // MODE 0, forward: a block for each ROWS queries of a head; out, and lse [B, Hq, Sq] row-major.
 // MODE 1, backward: a block for each head of keys, over all queries of all heads that read it, ROWS
-// at a time: dq, dk and dv in one launch. What a row of probabilities loses is summed from the
-// probabilities themselves, so that out is not read.
+// at a time: dq, dk and dv in one launch.
 // 256 threads as 16 x 16, with PR rows in sequence and keys 16 apart each. Dynamic shared memory:
 // (ROWS + 2 KEYS) * PITCH + ROWS * KP floats forward, 2 (ROWS + KEYS) * PITCH + 2 ROWS * KP
 // backward.
@@ -17,7 +16,8 @@
 static const int PITCH = DEPTH + 4, KP = KEYS + 4;
 static const int PR = ROWS / 16, PK = KEYS / 16, CW = DEPTH / 16, WIDE = 16 / sizeof(S);
 
-struct Results { i64 first[4], second[4], third[4]; };
+// Strides of the results, and of out where it is read.
+struct Results { i64 first[4], second[4], third[4], out[4]; };
 
 // Of columns tx, CW of DEPTH: in sequence, beyond 4 in two halves, so that banks are not met twice.
 __device__ __forceinline__ int column(int tx, int c) {
@@ -220,9 +220,29 @@ NAME(S* __restrict__ out, float* __restrict__ lse, const S* __restrict__ q, cons
     }
 }
 #else
+// What each probability of a row loses: the sum of dy * out, less what its lse gains.
+__device__ __forceinline__ void losses(float (&less)[PR], const float* gt, const S* out,
+                                       const i64 (&steps)[4], const float* dlse, const Scores& g,
+                                       i64 b, i64 h, i64 first, int ty, int tx) {
+#pragma unroll
+    for (int u = 0; u < PR; ++u) {
+        const i64 i = first + PR * ty + u;
+        const S* row = out + b * steps[0] + h * steps[1] + i * steps[2];
+        less[u] = 0.0f;
+#pragma unroll
+        for (int c = 0; c < CW; ++c) {
+            const int n = column(tx, c);
+            if (i < g.sq && n < g.dv)
+                less[u] += gt[(PR * ty + u) * PITCH + n] * to<float>(row[n * steps[3]]);
+        }
+        less[u] = half_warp_sum(less[u]);
+        if (DLSE && i < g.sq) less[u] -= dlse[(b * g.heads + h) * g.sq + i];
+    }
+}
+
 // Probabilities and the gradients of scores of queries first.., into pt and dt.
 __device__ __forceinline__ void rates(float* pt, float* dt, float (&s)[PR][PK], float (&dp)[PR][PK],
-                                      const float* lse, const float* dlse, const bool* mask,
+                                      const float (&less)[PR], const float* lse, const bool* mask,
                                       const BIAS_T* bias, const Scores& g, i64 b, i64 h, i64 first,
                                       int ty, int tx, int* start, int* end) {
     *start = KEYS;
@@ -236,7 +256,7 @@ __device__ __forceinline__ void rates(float* pt, float* dt, float (&s)[PR][PK], 
         *end = to_ > *end ? to_ : *end;
         const float found = i < g.sq ? lse[row] : 0.0f;
         const float level = found == lowest<float>() ? 0.0f : found;
-        float slope[PK], less = 0.0f;
+        float slope[PK];
 #pragma unroll
         for (int w = 0; w < PK; ++w) {
             const int j = tx + 16 * w, at = (PR * ty + u) * KP + j;
@@ -246,22 +266,20 @@ __device__ __forceinline__ void rates(float* pt, float* dt, float (&s)[PR][PK], 
             s[u][w] = exp(s[u][w] - level);
             pt[at] = s[u][w] * share;
             dp[u][w] *= share;
-            less += s[u][w] * dp[u][w];
         }
-        less = half_warp_sum(less);
-        if (DLSE && i < g.sq) less -= dlse[row];
 #pragma unroll
         for (int w = 0; w < PK; ++w)
             dt[(PR * ty + u) * KP + tx + 16 * w] =
-                s[u][w] * (dp[u][w] - less) * slope[w] * float(g.scale);
+                s[u][w] * (dp[u][w] - less[u]) * slope[w] * float(g.scale);
     }
 }
 
 extern "C" __global__ void __launch_bounds__(256, 1)
 NAME(S* __restrict__ dq, S* __restrict__ dk, S* __restrict__ dv, const S* __restrict__ dy,
      const float* __restrict__ dlse, const S* __restrict__ q, const S* __restrict__ k,
-     const S* __restrict__ v, const float* __restrict__ lse, const bool* __restrict__ mask,
-     const BIAS_T* __restrict__ bias, const Scores g, const Results r) {
+     const S* __restrict__ v, const S* __restrict__ out, const float* __restrict__ lse,
+     const bool* __restrict__ mask, const BIAS_T* __restrict__ bias, const Scores g,
+     const Results r) {
     DYNAMIC_SHARED(float, memory);
     float *kt = memory, *vt = kt + KEYS * PITCH, *qt = vt + KEYS * PITCH, *gt = qt + ROWS * PITCH;
     float *pt = gt + ROWS * PITCH, *dt = pt + ROWS * KP;
@@ -283,11 +301,12 @@ NAME(S* __restrict__ dq, S* __restrict__ dk, S* __restrict__ dv, const S* __rest
             fetches_end();
             fetches_arrive<0>();
             __syncthreads();
-            float s[PR][PK] = {}, dp[PR][PK] = {}, queries[PR][CW] = {};
+            float s[PR][PK] = {}, dp[PR][PK] = {}, queries[PR][CW] = {}, less[PR];
+            losses(less, gt, out, r.out, dlse, g, b, h, first, ty, tx);
             products(s, qt, kt, ty, tx);
             products(dp, gt, vt, ty, tx);
             int start, end;
-            rates(pt, dt, s, dp, lse, dlse, mask, bias, g, b, h, first, ty, tx, &start, &end);
+            rates(pt, dt, s, dp, less, lse, mask, bias, g, b, h, first, ty, tx, &start, &end);
             __syncthreads();
             gather(queries, dt, kt, ty, tx, start, end);
 #pragma unroll

@@ -57,7 +57,7 @@ def _kernel(mode: str, kind: _Kind, q: Spec, marks: Marks) -> tuple[str, str]:
 
 def _strides(specs: Sequence[Spec]) -> bytes:
     steps = [s for spec in specs for s in spec.strides]
-    return struct.pack("<12q", *steps, *(0,) * (12 - len(steps)))
+    return struct.pack("<16q", *steps, *(0,) * (16 - len(steps)))
 
 
 def fits(client: Any, plan: Any) -> bool:
@@ -101,7 +101,7 @@ def backward(client: Any, plan: Any) -> Callable[..., None] | None:
 
     ``plan.out`` may have any strides; a gradient of the bias is not made: None.
     """
-    dy, dlse, q, k, v, _, _, mask, bias, *random = plan.specs
+    dy, dlse, q, k, v, out, _, mask, bias, *random = plan.specs
     kind = _backward_kind(client, plan)
     if kind is None:
         return None
@@ -109,7 +109,7 @@ def backward(client: Any, plan: Any) -> Callable[..., None] | None:
     marks = Marks.of(known, plan.attrs, not is_absent(dlse))
     source, name = _kernel("backward", kind, q, marks)
     grid = k.shape[0] * k.shape[1]
-    fixed, steps = geometry(known, dy, plan.attrs), _strides(plan.out[:3])
+    fixed, steps = geometry(known, dy, plan.attrs), _strides((*plan.out[:3], out))
     return _runner(client, (source, name, grid, 256), 3, fixed, steps, kind, marks)
 
 
@@ -124,11 +124,11 @@ def _runner(
 ) -> Callable[..., None]:
     """From addresses of results and handles to a launch, made for each call with dropout.
 
-    The handles that a kernel reads stand before those of dropout; ``out`` is not among them.
+    The handles that a kernel reads stand before those of dropout.
     """
 
-    # Both read so many operands beside dropout's: forward 5, backward 8.
-    count = 7 if outs == 2 else 11
+    # Both read so many operands beside dropout's: forward 5, backward 9.
+    count = 7 if outs == 2 else 12
 
     def make(random: tuple[Any, ...]) -> Launcher:
         return Launcher(client, *launch, (1,) * count, [fixed(random), steps], kind.shared)
@@ -137,8 +137,6 @@ def _runner(
 
     def run(results: Sequence[int], handles: tuple[Any, ...]) -> None:
         read, random = handles[:-3], handles[-3:]
-        if len(read) == 9:
-            read = read[:5] + read[6:]
         queue = make(random) if only is None else only
         queue(*results[:outs], *(0 if h is None else h.address for h in read))
 
