@@ -28,7 +28,7 @@ class Symbol:
 
     root = None
     offset = 0
-    array = address = property(_gone)
+    array = address = block = property(_gone)
 
     def __init__(self, tracer: Any, value: Value, spec: Spec | None, real: Any = None) -> None:
         self.tracer = tracer
@@ -52,7 +52,7 @@ class SymbolView:
 
     __slots__ = ("__weakref__", "base", "offset", "owner", "real", "root", "shown", "spec")
 
-    array = address = property(_gone)
+    array = address = block = property(_gone)
 
     def __init__(self, base: Symbol, offset: int, spec: Spec, value: Value, real: Any) -> None:
         self.base = base

@@ -11,7 +11,7 @@ import pytest
 
 import ruda
 from ruda import cuda
-from ruda.core.errors import ArgumentError, DeviceError
+from ruda.core.errors import ArgumentError, CaptureError, DeviceError
 
 
 def values(n: int = 8) -> Any:
@@ -238,3 +238,18 @@ def test_an_error_of_the_device_names_the_last_kernels(
         cuda.synchronize()
     assert str(caught.value.got).count("exp_") == 7
     assert "cumsum_" in str(caught.value.got)
+
+
+def test_a_tensor_of_a_trace_says_so_when_streams_are_kept_in_order(deferred: Any) -> None:
+    bag = type("Bag", (), {})()
+
+    def escaping(x: Any) -> Any:
+        vars(bag)["kept"] = x * 2.0
+        return x * 1.0
+
+    x = ruda.asarray(values(), device="cuda:0")
+    ruda.compile(escaping)(x)
+    cuda.Stream()
+    assert deferred.guarded
+    with pytest.raises(CaptureError, match="belongs to a trace"):
+        bag.kept + 1.0
