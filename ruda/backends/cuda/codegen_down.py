@@ -7,7 +7,8 @@ their order: one launch, and results that do not depend on who was last.
 
 from __future__ import annotations
 
-from ruda.backends.cuda.codegen_rows import Rows, fetched, starts_of
+from ruda.backends.cuda.codegen_row_reads import fetched, starts_of
+from ruda.backends.cuda.row_programs import Rows
 from ruda.backends.cuda.types import computed, stored
 
 THREADS = 256

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ruda.backends.cuda.codegen_rows import Pass, Program
-from ruda.backends.cuda.prim.rows import Kernel, Work, bind, row_of, rows_of
+from ruda.backends.cuda.prim.row_kernel import Kernel
+from ruda.backends.cuda.prim.row_operands import Work, row_of, rows_of
+from ruda.backends.cuda.prim.rows import bind
+from ruda.backends.cuda.row_programs import Pass, Program
 from ruda.core.dtypes import compute_of
 from ruda.core.spec import Spec
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ruda.backends.cuda.codegen_rows import Pass, Program
 from ruda.backends.cuda.faults import Form, coordinates
 from ruda.backends.cuda.memory import allocate
-from ruda.backends.cuda.prim.rows import (
-    Kernel,
+from ruda.backends.cuda.prim.row_kernel import Kernel
+from ruda.backends.cuda.prim.row_operands import (
     Work,
-    bind,
     column_of,
     given,
     one_of,
@@ -19,7 +17,9 @@ from ruda.backends.cuda.prim.rows import (
     rows_of,
     supported,
 )
+from ruda.backends.cuda.prim.rows import bind
 from ruda.backends.cuda.prim.softmax import ONLINE, ONLINE_BEFORE, ONLINE_THEN
+from ruda.backends.cuda.row_programs import Pass, Program
 from ruda.core.dtypes import DType, compute_of
 from ruda.core.errors import IndexRangeError
 from ruda.core.spec import Spec, spec_of

@@ -12,12 +12,14 @@ from collections.abc import Callable
 from typing import Any
 
 from ruda.backends.cuda.codegen_down import THREADS, source
-from ruda.backends.cuda.codegen_rows import Pass, Program
 from ruda.backends.cuda.launch import Launcher
 from ruda.backends.cuda.memory import allocate
 from ruda.backends.cuda.prim.fold_region import FOLDS, Facts, Whole, reader
 from ruda.backends.cuda.prim.fold_region import facts as row_facts
-from ruda.backends.cuda.prim.rows import Kernel, Sharing, Side, Work, rows_of
+from ruda.backends.cuda.prim.row_kernel import Kernel
+from ruda.backends.cuda.prim.row_operands import Side, Work, rows_of
+from ruda.backends.cuda.prim.row_sharing import Sharing
+from ruda.backends.cuda.row_programs import Pass, Program
 from ruda.core.dtypes import compute_of, uint32
 from ruda.core.spec import spec_of
 

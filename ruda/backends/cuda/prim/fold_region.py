@@ -11,11 +11,12 @@ import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from ruda.backends.cuda.codegen_rows import Pass, Program
 from ruda.backends.cuda.codegen_steps import argument, functions
 from ruda.backends.cuda.launch import raw_bits
 from ruda.backends.cuda.prim.region import fuses, step_of
-from ruda.backends.cuda.prim.rows import Parts, Side, Work, launches, row_of, rows_of, supported
+from ruda.backends.cuda.prim.row_operands import Side, Work, row_of, rows_of, supported
+from ruda.backends.cuda.prim.rows import Parts, launches
+from ruda.backends.cuda.row_programs import Pass, Program
 from ruda.backends.cuda.types import stored
 from ruda.core.dtypes import DType, compute_of, float64, int64
 from ruda.core.shapes import Shape

@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ruda.backends.cuda.codegen_rows import Pass, Program
 from ruda.backends.cuda.memory import allocate
 from ruda.backends.cuda.prim import channel_relu, channels, moving
-from ruda.backends.cuda.prim.rows import (
-    Kernel,
+from ruda.backends.cuda.prim.row_kernel import Kernel
+from ruda.backends.cuda.prim.row_operands import (
     Side,
     Work,
-    bind,
-    bind_sums,
     column_of,
     given,
     row_of,
     rows_of,
     supported,
 )
+from ruda.backends.cuda.prim.rows import bind, bind_sums
+from ruda.backends.cuda.row_programs import Pass, Program
 from ruda.core.dtypes import compute_of
 
 _ADDED = "EACH x[k] += residual[k];"

@@ -12,13 +12,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from ruda.backends.cuda.codegen_rows import Pass, Program
 from ruda.backends.cuda.codegen_steps import Step, argument, functions
 from ruda.backends.cuda.launch import raw_bits
 from ruda.backends.cuda.prim import channel_region
 from ruda.backends.cuda.prim.reading import Reading, reading_of
 from ruda.backends.cuda.prim.region import fuses, step_of
-from ruda.backends.cuda.prim.rows import Parts, Side, launches, rows_of
+from ruda.backends.cuda.prim.row_operands import Side, rows_of
+from ruda.backends.cuda.prim.rows import Parts, launches
+from ruda.backends.cuda.row_programs import Pass, Program
 from ruda.backends.cuda.types import stored
 from ruda.core.dtypes import DType, float64, int64, uint64
 from ruda.core.shapes import Shape

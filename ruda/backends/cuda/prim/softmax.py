@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ruda.backends.cuda.codegen_rows import Pass, Program
-from ruda.backends.cuda.prim.rows import Work, bind, rows_of
+from ruda.backends.cuda.prim.row_operands import Work, rows_of
+from ruda.backends.cuda.prim.rows import bind
+from ruda.backends.cuda.row_programs import Pass, Program
 from ruda.core.dtypes import compute_of
 
 _TOP = Pass(("x",), "EACH top = ruda_max(top, x[k]);", (("top", "Max", "lowest<T>()"),))

@@ -1,0 +1,146 @@
+"""CUDA C of the passes over a row, of the folds after them, and of sums over rows.
+
+Programs that also add up over rows, for gradients of parameters, keep those sums in registers
+while blocks walk over many rows, and write one partial row a block ("held"), or have a pass of
+their own ("columns").
+"""
+
+from __future__ import annotations
+
+from ruda.backends.cuda.codegen_row_reads import fetched, inner_of, load_packs, starts_of
+from ruda.backends.cuda.row_programs import Pass, Rows
+from ruda.backends.cuda.types import stored
+
+
+def sweep(kernel: Rows, each: Pass, gathers: bool) -> list[str]:
+    """One pass over the row, and the folds after it."""
+    held = kernel.mode == "held"
+    lines = [f"        T {name} = {start};" for name, _, start in each.folds]
+    pad = "        "
+    if not held:
+        lines.append("        for (int base = 0; active && base < n; base += PER * LANES * VEC) {")
+        lines += load_packs(kernel, "row", "", "base + ")
+    lines += [
+        "#pragma unroll",
+        f"{pad}for (int p = 0; p < PER; ++p) {{",
+        f"{pad}    const int i = {'' if held else 'base + '}(p * LANES + lane) * VEC;",
+        f"{pad}    if (active && i < n) {{",
+        *_pack(kernel, each, gathers),
+        f"{pad}    }}",
+        f"{pad}}}",
+    ]
+    if not held:
+        lines.append("        }")
+    return [*lines, *_folds(each), indented(each.then, 8)]
+
+
+def _pack(kernel: Rows, each: Pass, gathers: bool) -> list[str]:
+    """What one pass does with the packs at ``i``."""
+    pad = " " * 16
+    lines = []
+    used = {*each.reads, *(("+",) if gathers else ())}
+    for i in kernel.inputs:
+        wanted = i.name in used or _named(kernel.program.each, i.name)
+        if i.raw and wanted and i.role in ("rows", "column"):
+            read = f"{i.name}_raw[p]" if i.role == "rows" else fetched(kernel, i)
+            lines.append(f"{pad}const Pack<{stored(i.dtype)}, VEC> {i.name} = {read};")
+        elif i.role == "rows" and (wanted or gathers):
+            lines.append(f"{pad}T {i.name}[VEC]; widened({i.name}, {i.name}_raw[p]);")
+        elif i.role == "column" and wanted:
+            lines.append(f"{pad}T {i.name}[VEC]; widened({i.name}, {fetched(kernel, i)});")
+    lines.append(indented(kernel.program.each, 16))
+    known = kernel.program.each + each.pack
+    lines += [f"{pad}T {n}[VEC];" for n in each.writes if f" {n}[VEC];" not in known]
+    lines.append(indented(each.pack, 16))
+    if gathers:
+        gather = kernel.program.gather
+        for name in kernel.program.sums:
+            gather = gather.replace(f"{name}[k]", f"{name}[p][k]")
+        lines.append(indented(gather, 16))
+    for name in each.writes:
+        form = "dense" if kernel.vec > 1 else "each"
+        lines.append(f"{pad}put({name}_data + {name}_at + {inner_of(kernel, name, form)}, {name});")
+    return lines
+
+
+def _named(text: str, name: str) -> bool:
+    return f"{name}[k]" in text
+
+
+def _folds(each: Pass) -> list[str]:
+    """Folds of one kind go together: they share a barrier."""
+    lines = []
+    for kind in ("Max", "Min", "Sum"):
+        names = [name for name, how, _ in each.folds if how == kind]
+        if not names:
+            continue
+        values = ", ".join(names)
+        lines.append(f"        {{ T folded[{len(names)}] = {{{values}}};")
+        lines.append(f"          fold_group<LANES, HALF, {kind}>(folded, scratch, turn);")
+        lines += [f"          {name} = folded[{k}];" for k, name in enumerate(names)]
+        lines.append("        }")
+    return lines
+
+
+def partial_rows(kernel: Rows) -> list[str]:
+    """The sums of a block as one row of ``partial [sums, blocks, n]``, groups in their order."""
+    lines = []
+    for number, name in enumerate(kernel.program.sums):
+        to = f"partial[({number} * (i64)gridDim.x + blockIdx.x) * n + i + k]"
+        if kernel.groups == 1:
+            lines += [
+                "#pragma unroll",
+                "    for (int p = 0; p < PER; ++p) {",
+                "        const int i = (p * LANES + lane) * VEC;",
+                f"        if (i < n) {{ EACH {to} = {name}[p][k]; }}",
+                "    }",
+            ]
+            continue
+        lines += [
+            "    {",
+            "    __shared__ T gathered[GROUPS][PER * LANES * VEC];",
+            "#pragma unroll",
+            "    for (int p = 0; p < PER; ++p)",
+            f"        EACH gathered[group][(p * LANES + lane) * VEC + k] = {name}[p][k];",
+            "    __syncthreads();",
+            f"    for (int j = threadIdx.x; j < n; j += {kernel.threads}) {{",
+            "        T total = T(0);",
+            "        for (int g = 0; g < GROUPS; ++g) total += gathered[g][j];",
+            f"        {to.replace('n + i + k', 'n + j')} = total;",
+            "    }",
+            "    __syncthreads();",
+            "    }",
+        ]
+    return lines
+
+
+def columns(kernel: Rows) -> str:
+    """Sums over rows alone: a thread has one pack of columns, blocks in y share the rows."""
+    program = kernel.program
+    lines = [
+        f"    const int i = (blockIdx.x * {kernel.threads} + threadIdx.x) * VEC;",
+        "    if (i >= n) return;",
+        *(f"    T {s}[VEC] = {{}};" for s in program.sums),
+        "#pragma unroll 4",
+        "    for (i64 row = blockIdx.y; row < at.rows; row += gridDim.y) {",
+    ]
+    for i in kernel.of("row"):
+        start = f"place<{kernel.outer}>(row, at.osize, at.{i.name}_outer)"
+        lines.append(f"        const T {i.name} = to<T>({i.name}_data[{start}]);")
+    lines += [
+        f"        const i64 {s};"
+        for s in starts_of(kernel, [i.name for i in kernel.of("rows")], "row")
+    ]
+    for i in kernel.of("rows"):
+        lines.append(f"        T {i.name}[VEC]; widened({i.name}, {fetched(kernel, i)});")
+    lines += [indented(program.before, 8), indented(program.each, 8)]
+    lines += [indented(program.gather, 8), "    }"]
+    for number, name in enumerate(program.sums):
+        to = f"partial[({number} * (i64)gridDim.y + blockIdx.y) * n + i + k]"
+        lines.append(f"    EACH {to} = {name}[k];")
+    return "\n".join(lines)
+
+
+def indented(text: str, width: int) -> str:
+    """The lines of ``text``, each behind ``width`` spaces."""
+    return "\n".join(" " * width + line for line in text.splitlines())

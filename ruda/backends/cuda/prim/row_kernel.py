@@ -1,0 +1,128 @@
+"""The launches of one row kernel: its class by the size of packs, its blocks, its geometry."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ruda.backends.cuda.codegen_rows import source
+from ruda.backends.cuda.launch import Launcher
+from ruda.backends.cuda.prim.row_operands import Side, Work, layout_of
+from ruda.backends.cuda.prim.row_sharing import (
+    Sharing,
+    held_sharing,
+    ring_of,
+    streamed_sharing,
+    vector_of,
+)
+from ruda.backends.cuda.row_programs import Input, Output, Program, Rows
+
+# Rows that are read again should still be in the L2 cache by then.
+_CACHED = 32 << 20
+# Rows that a cluster has by turns: weights are in the first cache for all but the first of them,
+# and where a cluster waits, others take over the next ones.
+_TURNS = 4
+# Multiprocessors that are close enough for a cluster: no device has fewer together.
+_CLOSE = 16
+
+
+class Kernel:
+    """The launches of one program over one layout; the one without packs is made when needed."""
+
+    def __init__(self, work: Work, held: Program | None, stream: Program) -> None:
+        self.work, self.layout = work, layout_of(work)
+        self.programs = held, stream
+        self.vec = vector_of(work, self.layout)
+        self._made: dict[int, tuple[Launcher, int, Rows]] = {}
+
+    def made(self, vec: int) -> tuple[Launcher, int, Rows]:
+        """Launcher, blocks and class of the kernel with packs of ``vec``."""
+        found = self._made.get(vec)
+        if found is None:
+            found = self._made[vec] = self._make(vec)
+        return found
+
+    def _make(self, vec: int) -> tuple[Launcher, int, Rows]:
+        held, stream = self.programs
+        shape = held_sharing(self.work, held, vec) if held is not None else None
+        program = stream if shape is None or held is None else held
+        shape = shape or streamed_sharing(self.work, program, vec)
+        kernel = self.kernel(program, shape, vec)
+        blocks = self._blocks(kernel)
+        partial = bool(program.sums) and shape.mode == "held"
+        count = len(kernel.outs) + len(program.row_outs) + partial + len(kernel.inputs)
+        widths = (*(1,) * count, *(3,) * program.faults)
+        launcher = Launcher(
+            self.work.client,
+            source(kernel),
+            kernel.name,
+            blocks if kernel.cluster == 1 else (blocks, 1, kernel.cluster),
+            kernel.threads,
+            widths,
+            [self.geometry()],
+            kernel.shared,
+        )
+        return launcher, blocks, kernel
+
+    def kernel(self, program: Program, shape: Sharing, vec: int) -> Rows:
+        """The class of kernel."""
+        work, layout = self.work, self.layout
+
+        def form(side: Side) -> str:
+            if vec == 1 or side.role in ("row", "one", "value"):
+                return "each"
+            return "dense" if layout.steps[side.name][1][-1] else "same"
+
+        made = Rows(
+            program,
+            tuple(
+                Input(s.name, s.dtype, s.role, form(s), s.raw, s.by, s.wraps) for s in work.inputs
+            ),
+            tuple(Output(s.name, s.dtype) for s in work.outs),
+            work.row_dtype,
+            work.compute,
+            *shape[:3],
+            vec,
+            len(layout.outer),
+            len(layout.inner),
+            cluster=shape.cluster,
+        )
+        return replace(made, ring=ring_of(made, shape.long, work.client.driver.shared_memory))
+
+    def _blocks(self, kernel: Rows) -> int:
+        work, here = self.work, self.work.client.driver.multiprocessors
+        blocks = -(-work.rows // kernel.groups)
+        if kernel.cluster > 1:
+            return min(blocks, self._clusters(kernel, blocks))
+        if kernel.walks:
+            return int(min(blocks, here * (8 if kernel.threads <= 128 else 512 // kernel.threads)))
+        if kernel.mode == "stream" and len(kernel.program.passes) > 1:
+            nbytes = sum(s.dtype.itemsize for s in work.inputs if s.role == "rows") * work.length
+            return int(min(blocks, here * max(1, min(2, _CACHED // (max(nbytes, 1) * here)))))
+        return min(blocks, 2**31 - 1)
+
+    def _clusters(self, kernel: Rows, rows: int) -> int:
+        """As many clusters as run at a time; more where each has but a few rows by turns."""
+        blocks = (512 if kernel.program.sums else 1024) // kernel.threads
+        near = _CLOSE * blocks // kernel.cluster
+        here = max(1, int(self.work.client.driver.multiprocessors) // _CLOSE * near)
+        if kernel.program.sums:
+            return here
+        return max(here, -(-rows // _TURNS) if kernel.of("column") else rows)
+
+    def geometry(self) -> bytes:
+        """The struct Geometry."""
+        work, layout = self.work, self.layout
+        numbers = [work.rows, work.length, *layout.outer, *layout.inner]
+        for outer, inner in layout.steps.values():
+            numbers += [*outer, *inner]
+        packed = struct.pack(f"<{len(numbers)}q", *numbers)
+        return packed + struct.pack(f"<{len(work.scalars)}d", *work.scalars)
+
+    def pick(self, addresses: Sequence[int]) -> int:
+        """The size of packs that addresses of operands and outputs allow."""
+        joint = 0
+        for address in addresses:
+            joint |= address
+        return self.vec if joint & 15 == 0 else 1

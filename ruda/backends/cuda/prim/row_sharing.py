@@ -1,0 +1,138 @@
+"""Who has a row: how threads, blocks and clusters share it, in which packs, and what is ahead."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from ruda.backends.cuda.prim.row_operands import Layout, Side, Work
+from ruda.backends.cuda.row_programs import Program, Rows
+
+# Rows on their way, in shared memory: at most so many, and so many bytes of a multiprocessor.
+_MOST_AHEAD, _RING = 4, 96 << 10
+# Threads of a block that a long row fills alone, and shared memory that it has beside the ring.
+_BLOCK, _BESIDE = 512, 4 << 10
+# Threads of the blocks that share a row and how many blocks may, in the order of their speed; and
+# the packs that each thread keeps.
+_SHARES, _KEPT = ((256, 2), (512, 2), (256, 8), (512, 8)), 8
+
+
+class Sharing(NamedTuple):
+    """How threads share a row."""
+
+    mode: str
+    lanes: int
+    per: int
+    long: bool = False
+    cluster: int = 1
+
+
+def vector_of(work: Work, layout: Layout) -> int:
+    """Elements of a pack: 16 bytes of the widest, where all packs begin at whole ones."""
+    sizes = [s.dtype.itemsize for s in (*work.inputs, *work.outs) if s.role == "rows"]
+    size = max(sizes, default=work.compute.itemsize)
+    vec = max(1, 16 // size)
+    while vec > 1 and not all(_fits(s, layout, vec) for s in (*work.inputs, *work.outs)):
+        vec //= 2
+    return vec
+
+
+def _fits(side: Side, layout: Layout, vec: int) -> bool:
+    if side.role in ("row", "one", "value"):
+        return layout.inner[-1] % vec == 0
+    outer, inner = layout.steps[side.name]
+    if inner[-1] == 0:
+        return layout.inner[-1] % vec == 0
+    steps = (*outer, *inner[:-1])
+    return inner[-1] == 1 and layout.inner[-1] % vec == 0 and all(s % vec == 0 for s in steps)
+
+
+def held_sharing(work: Work, program: Program, vec: int) -> Sharing | None:
+    """Threads and packs to keep a row in registers, or None for one that is too long."""
+    packs = -(-work.length // vec)
+    count = max(1, sum(s.role == "rows" for s in work.inputs))
+    # What a thread keeps fits into its registers: 128 for sums, which read one row ahead, else 64.
+    most = max(1, (4 if vec > 1 else 16) // (count * _size(work)))
+    widest = 1024 // _size(work)
+    if program.sums:
+        widest = 512
+        most = (16 // vec if vec > 1 else 4) * 2 // max(count, 2)
+        most = max(1, most // _size(work) ** 2)
+    lanes = min(32, _power(packs))
+    if packs > lanes * most:
+        lanes = max(64, _power(-(-packs // most)))
+    per = _power(-(-packs // lanes))
+    if lanes > _BLOCK // _size(work) and not program.sums and vec > 1:
+        shared = _shared(work, packs, count)
+        if shared is not None:
+            return shared
+        # Blocks that walk over rows pay no more than one such block on a multiprocessor.
+        lanes = _BLOCK // _size(work)
+        per = _power(-(-packs // lanes))
+        return None if per > 2 * most else Sharing("held", lanes, per, long=True)
+    if lanes > widest:
+        # With sums two blocks have all registers of a multiprocessor: too few to wait for many.
+        return _shared(work, packs, count, 2) if program.sums and vec > 1 else None
+    return Sharing("held", lanes, per)
+
+
+def _shared(work: Work, packs: int, count: int, limit: int = 8) -> Sharing | None:
+    """How up to ``limit`` blocks of a cluster keep a row together."""
+    if not _has_clusters(work.client):
+        return None
+    kept = max(1, _KEPT // (count * _size(work)))
+    for threads, most in _SHARES:
+        threads //= _size(work)
+        blocks = max(2, _power(-(-packs // (threads * kept))))
+        if blocks <= min(most, limit):
+            lanes = threads * blocks
+            return Sharing("held", lanes, _power(-(-packs // lanes)), cluster=blocks)
+    return None
+
+
+def _has_clusters(client: Any) -> bool:
+    """Whether blocks can send into each other's shared memory."""
+    found = re.match(r"sm_(\d+)", client.driver.arch)
+    return found is not None and int(found[1]) >= 90
+
+
+def streamed_sharing(work: Work, program: Program, vec: int) -> Sharing:
+    """Threads and packs of a row that is read again in each pass."""
+    packs = -(-work.length // vec)
+    count = max(1, sum(s.role == "rows" for s in work.inputs))
+    per = max(1, 4 // (count * _size(work)))
+    lanes = min(32, _power(packs))
+    if packs > lanes * per:
+        wide = len(program.passes) > 1 and not program.sums
+        most = (1024 if wide else 512) // _size(work)
+        lanes = min(most, max(64, _power(-(-packs // (2 * per)))))
+    return Sharing("stream", lanes, per)
+
+
+def _size(work: Work) -> int:
+    """Registers of a value."""
+    return work.compute.itemsize // 4
+
+
+def _power(n: int) -> int:
+    return 1 << max(0, n - 1).bit_length()
+
+
+def ring_of(kernel: Rows, long: bool, room: int) -> int:
+    """How many rows a block that walks over rows has in its ring; 0 where packs do not suit.
+
+    A ``long`` row has all of the shared memory, ``room``, and so has one that blocks share; others
+    have as much as most devices have.
+    """
+    rows = kernel.of("rows")
+    sizes = [i.dtype.itemsize * kernel.vec for i in rows]
+    walks = kernel.mode == "held" and (long or kernel.program.sums)
+    if not walks or any(i.form != "dense" for i in rows):
+        return 0
+    if any(size % 16 and size not in (4, 8) for size in sizes) or any(i.by for i in rows):
+        return 0
+    long = long or kernel.cluster > 1
+    row = replace(kernel, ring=1).shared * max(1, 512 // kernel.threads)
+    count = min(_MOST_AHEAD, (room - _BESIDE if long else _RING) // row)
+    return count if count > 2 or (long and count == 2) else 0

@@ -1,0 +1,163 @@
+"""What row kernels compute, and the classes that they are made for.
+
+A program says what happens to a pack of elements in each pass over a row, and what is done with
+the values folded over the row between passes. A kernel is made per class (program, dtypes, forms,
+ranks, width of the group), never per shape; ``codegen_rows`` writes its CUDA C.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ruda.backends.cuda.types import code_of, computed
+from ruda.core.dtypes import DType
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One sweep over the row.
+
+    ``pack`` is done with arrays of ``VEC`` elements under the names of ``reads``; those of
+    ``writes`` are stored after it. ``folds`` are the values that it gathers, as (name, "Sum",
+    "Max" or "Min", start in C); ``then`` follows, once a row, when they are folded over the group.
+    """
+
+    reads: tuple[str, ...]
+    pack: str
+    folds: tuple[tuple[str, str, str], ...] = ()
+    then: str = ""
+    writes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Program:
+    """What a row kernel computes.
+
+    ``each`` is done to the packs as soon as they are read, in every pass; ``before`` once a row.
+    ``sums`` are added up over rows, element by element, by ``gather`` in the last pass.
+    ``row_outs`` are written once a row, from variables of their names; ``scalars`` are attributes.
+    ``row_types`` are the dtypes of ``row_outs`` where they are not that of the statistics.
+    ``functions`` stand in front of the kernel. With ``faults`` the kernel has a parameter of that
+    name and type, to tell of an index that is out of range.
+    """
+
+    name: str
+    passes: tuple[Pass, ...]
+    each: str = ""
+    before: str = ""
+    sums: tuple[str, ...] = ()
+    gather: str = ""
+    row_outs: tuple[str, ...] = ()
+    scalars: tuple[str, ...] = ()
+    functions: str = ""
+    faults: bool = False
+    row_types: tuple[DType, ...] = ()
+
+
+@dataclass(frozen=True)
+class Input:
+    """An operand: ``role`` is "rows" (the elements), "column" (along the row), "row" or "one".
+
+    One of the role "value" is a double, or an int64, that is passed by value. What is ``raw`` keeps
+    its own type: a pack of it is an array ``name.at``.
+
+    ``form`` is how a pack is read: "dense" or "same" (one element for all); "each" without packs.
+    Rows ``by`` an operand of the role "row" begin where its integer says: numbers ``{by}_length``
+    and ``{by}_step`` are scalars of the program, which tells of faults.
+    """
+
+    name: str
+    dtype: DType
+    role: str
+    form: str = "each"
+    raw: bool = False
+    by: str = ""
+    wraps: bool = False
+
+    @property
+    def value(self) -> str:
+        """The C type of a value of a row."""
+        if self.raw:
+            return computed(self.dtype)
+        return "i64" if self.dtype.is_integer else "T"
+
+
+@dataclass(frozen=True)
+class Output:
+    """An output of the shape of the rows."""
+
+    name: str
+    dtype: DType
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A class of row kernels; ``outer`` and ``inner`` count axes after collapsing."""
+
+    program: Program
+    inputs: tuple[Input, ...]
+    outs: tuple[Output, ...]
+    row_dtype: DType
+    compute: DType
+    mode: str
+    lanes: int
+    per: int
+    vec: int
+    outer: int = 1
+    inner: int = 1
+    ring: int = 0
+    cluster: int = 1
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block: one group that is more than a warp, or many that are not."""
+        return self.lanes // self.cluster if self.lanes > 32 else 128
+
+    @property
+    def walks(self) -> bool:
+        """Whether blocks walk over rows that they have on their way beforehand."""
+        # The threads of a cluster keep more: there is no room for the next row beside it.
+        ahead = bool(self.program.sums) and self.cluster == 1
+        return self.mode == "held" and (ahead or self.ring > 0)
+
+    @property
+    def groups(self) -> int:
+        """Rows that a block works on at a time."""
+        return max(1, self.threads // self.lanes)
+
+    @property
+    def name(self) -> str:
+        """The name of the kernel: readable, and different for different classes."""
+        forms = {"dense": "d", "same": "s", "each": ""}
+        codes = "_".join(code_of(i.dtype) + forms[i.form] + "_by" * bool(i.by) for i in self.inputs)
+        outs = "_".join(code_of(o.dtype) for o in self.outs)
+        size = f"{self.mode}{self.lanes}x{self.per}x{self.vec}_r{self.outer}{self.inner}"
+        size += f"_ring{self.ring}" if self.ring else ""
+        size += f"_cluster{self.cluster}" if self.cluster > 1 else ""
+        return f"{self.program.name}_{codes}_to_{outs or code_of(self.row_dtype)}_{size}"
+
+    @property
+    def row_types(self) -> tuple[DType, ...]:
+        """The dtypes of what is written once a row."""
+        return self.program.row_types or (self.row_dtype,) * len(self.program.row_outs)
+
+    @property
+    def folded(self) -> int:
+        """The most values that are folded together."""
+        return max((len(p.folds) for p in self.program.passes), default=1) or 1
+
+    def of(self, role: str) -> list[Input]:
+        """The operands of a role."""
+        return [i for i in self.inputs if i.role == role]
+
+    @property
+    def shared(self) -> int:
+        """Bytes of what the blocks of a cluster send each other, and of the ring."""
+        nbytes = sum(i.dtype.itemsize for i in self.of("rows")) * self.vec
+        return self.sent + self.ring * self.per * self.threads * nbytes
+
+    @property
+    def sent(self) -> int:
+        """Bytes of what the blocks of a cluster send each other."""
+        values = self.folded * 2 * (32 + self.cluster)
+        return 16 + self.compute.itemsize * values if self.cluster > 1 else 0
