@@ -341,7 +341,7 @@ def _times(x: RudaTensor, factor: RudaTensor) -> RudaTensor:
     "x factor",
     "spent",
     shape=lambda op, specs, spent: specs[0].shape,
-    takes={"x": FLOAT, "factor": FLOAT},
+    accepts=FLOAT,
     dtype=lambda op, specs, spent: ((None, None), specs[0].dtype),
     numpy=lambda x, factor, spent: x * factor,
     cast="low",
