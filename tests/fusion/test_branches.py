@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import ruda
-import ruda.nn.functional as F
 from ruda import nn, optim
 from tests.fusion.dry import DryDriver, dry, graph_of
+from tests.training import step_of
 
 layouts = pytest.importorskip("ruda.backends.cuda.layout")
 
@@ -64,12 +64,7 @@ def training(width: int, layers: int) -> Any:
     model = nn.Sequential(*parts, nn.Linear(width, 16)).to("cuda")
     opt = optim.AdamW(model.parameters(), lr=1e-3)
 
-    def step(x: Any, y: Any) -> Any:
-        loss = F.cross_entropy(model(x), y)
-        loss.backward()
-        opt.step()
-        opt.zero_grad()
-        return loss
+    step = step_of(model, opt)
 
     return ruda.compile(step)
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import ruda
-import ruda.nn.functional as F
 from ruda import nn, optim
 from ruda.fusion.ordering import live_bytes
 from ruda.fusion.tree import Given
 from tests.fusion.dry import dry
+from tests.training import step_of
 
 
 def network(where: str, width: int = 64, depth: int = 3) -> Any:
@@ -26,13 +26,7 @@ def network(where: str, width: int = 64, depth: int = 3) -> Any:
     model = nn.Sequential(*layers, nn.Linear(width, 10)).to(where)
     opt = optim.AdamW(model.parameters(), lr=1e-3)
 
-    def step(x: Any, y: Any) -> Any:
-        loss = F.cross_entropy(model(x), y)
-        loss.backward()
-        optim.clip_grad_norm_(model.parameters(), 1.0)
-        opt.step()
-        opt.zero_grad()
-        return loss
+    step = step_of(model, opt, 1.0)
 
     return ruda.compile(step)
 

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 import ruda
-import ruda.nn.functional as F
 from ruda import nn, optim
 from ruda.core.errors import ArgumentError, OutOfMemoryError
 from ruda.fusion.profile import Profile
 from tests.fusion.dry import dry
 from tests.fusion.twins import bits
+from tests.training import step_of
 
 ROWS, WIDTH = 256, 64
 
@@ -30,13 +30,7 @@ def network(seed: int, depth: int = 4) -> tuple[Callable[..., Any], list[Any]]:
     model = nn.Sequential(*layers, nn.Linear(WIDTH, 10))
     opt = optim.AdamW(model.parameters(), lr=1e-2)
 
-    def step(x: Any, y: Any) -> Any:
-        loss = F.cross_entropy(model(x), y)
-        loss.backward()
-        optim.clip_grad_norm_(model.parameters(), 1.0)
-        opt.step()
-        opt.zero_grad()
-        return loss
+    step = step_of(model, opt, 1.0)
 
     return step, list(model.parameters())
 
@@ -176,11 +170,6 @@ def on_device() -> tuple[Callable[..., Any], Any]:
     model = nn.Sequential(*layers, nn.Linear(WIDTH, 10)).to("cuda")
     opt = optim.AdamW(model.parameters(), lr=1e-2)
 
-    def step(x: Any, y: Any) -> Any:
-        loss = F.cross_entropy(model(x), y)
-        loss.backward()
-        opt.step()
-        opt.zero_grad()
-        return loss
+    step = step_of(model, opt)
 
     return step, model

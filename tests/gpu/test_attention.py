@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from typing import Any
 
 import numpy as np
@@ -48,8 +47,6 @@ def test_heads_that_fit_into_a_block(name: str, dtype: str, device: str) -> None
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_compiled_layer_has_what_the_eager_one_has(dtype: str, device: str) -> None:
-    if dtype == "bfloat16" and importlib.util.find_spec("cudnn") is None:
-        pytest.skip("no cuDNN")
     rng, shape = np.random.default_rng(1), (4, 64, 3, 4, 64)
     x = ruda.asarray(rng.standard_normal(shape), dtype=dtype, device=device).requires_grad_()
 

@@ -149,11 +149,12 @@ def test_more_elements_than_32_bits_count(device: str) -> None:
 
 def test_draws_of_the_vendor(device: str) -> None:
     """Their distribution, the same again from the state, and another stream than ruda's own."""
-    curand = pytest.importorskip("nvmath.bindings.curand", reason="nvmath-python is not installed")
+    pytest.importorskip("nvmath.bindings.curand", reason="nvmath-python is not installed")
+    pathfinder = pytest.importorskip("cuda.pathfinder")
     try:
-        curand.get_version()
-    except RuntimeError as error:  # its loader says so where the shared library is missing
-        pytest.skip(f"cuRAND is not installed: {error}")
+        pathfinder.load_nvidia_dynamic_lib("curand")
+    except pathfinder.DynamicLibNotFoundError:
+        pytest.skip("nvmath-python is here without the library that it calls: no cuRAND")
     generator = R.Generator(3, engine="vendor")
     where = {"device": device, "generator": generator}
     u = R.uniform((N,), 2.0, 5.0, **where)

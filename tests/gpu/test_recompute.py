@@ -11,6 +11,7 @@ import pytest
 import ruda
 import ruda.nn.functional as F
 from ruda import cuda, nn, optim
+from tests.training import step_of
 
 
 @pytest.mark.parametrize(("classes", "dtype"), [(50304, "bfloat16"), (1001, "float32")])
@@ -43,12 +44,7 @@ def trained(device: Any, memory: int | None) -> tuple[Any, list[float], int]:
     x = np.random.default_rng(1).standard_normal((16384, 512)).astype("f4")
     given = ruda.asarray(x, device=device), ruda.asarray(np.arange(16384) % 10, device=device)
 
-    def step(x: Any, y: Any) -> Any:
-        loss = F.cross_entropy(model(x), y)
-        loss.backward()
-        opt.step()
-        opt.zero_grad()
-        return loss
+    step = step_of(model, opt)
 
     compiled = ruda.compile(step, memory=memory)
     predicted = compiled.memory(*given).peak

@@ -35,7 +35,7 @@ def test_every_way_that_operands_lie(device: str, size: tuple[int, int, int]) ->
 def test_every_tile(device: str, tile: small.Tile, cluster: int) -> None:
     client: Any = client_of(device)
     if not client.driver.arch.startswith("sm_90"):
-        pytest.skip("the kernel is one for sm_90")
+        pytest.skip("double tensor cores are quick on sm_90 alone: others have the library")
     (m, n, k), batch = (300, 200, 1000), 3
     x, y = on(device, (batch, m, k), "float32"), on(device, (batch, k, n), "float32", 1)
     bias, out = on(device, (n,), "float32", 2), ruda.zeros((batch, m, n), device=device)

@@ -11,6 +11,7 @@ import pytest
 import ruda
 import ruda.nn.functional as F
 from ruda import cuda, nn, optim
+from tests.training import step_of
 
 
 def values(*shape: int, seed: int = 0) -> Any:
@@ -22,13 +23,7 @@ def train(where: str, compiled: bool, steps: int = 6) -> list[Any]:
     model = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 3)).to(where)
     opt = optim.AdamW(model.parameters(), lr=1e-2)
 
-    def step(x: Any, y: Any) -> Any:
-        loss = F.cross_entropy(model(x), y)
-        loss.backward()
-        optim.clip_grad_norm_(model.parameters(), 1.0)
-        opt.step()
-        opt.zero_grad()
-        return loss
+    step = step_of(model, opt, 1.0)
 
     run = ruda.compile(step) if compiled else step
     losses = []

@@ -108,7 +108,10 @@ def _child() -> None:
     assert (x + x).sum().item() == 2 << 20
 
 
-@pytest.mark.skipif(not hasattr(pool.os, "fork"), reason="needs fork")
+@pytest.mark.skipif(
+    not hasattr(pool.os, "fork"),
+    reason="no copies of processes on Windows",
+)
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_child_has_a_pool_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Pool, "threads", 2)

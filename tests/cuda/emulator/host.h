@@ -109,15 +109,18 @@ inline void release(unsigned from, unsigned to, State state) {
     for (unsigned i = from; i < to; ++i)
         if (fibers[i]->state == state) fibers[i]->state = READY;
 }
-inline void run_block() {
+inline void start_block() {
     for (unsigned i = 0; i < threads; ++i) {
         Fiber* f = fiber(i);
         f->at = {i % blockDim.x, i / blockDim.x % blockDim.y, i / blockDim.x / blockDim.y};
         f->state = READY;
         f->turn = 0;
     }
-    for (;;) {
-        bool ran = false;
+}
+// Until no thread of the block can go on.
+inline void go_on() {
+    for (bool ran = true; ran;) {
+        ran = false;
         for (unsigned i = 0; i < threads; ++i) {
             if (fibers[i]->state != READY) continue;
             now = fibers[i];
@@ -130,11 +133,16 @@ inline void run_block() {
             if (warp_ready(w, end)) { release(w, end, WARP); ran = true; }
         }
         if (all_at(0, threads, BLOCK)) { release(0, threads, BLOCK); votes = 0; ran = true; }
-        if (ran) continue;
-        for (unsigned i = 0; i < threads; ++i)
-            if (fibers[i]->state != DONE) { fprintf(stderr, "emulator: threads wait for each other for ever\n"); abort(); }
-        return;
     }
+}
+inline void be_over() {
+    for (unsigned i = 0; i < threads; ++i)
+        if (fibers[i]->state != DONE) { fprintf(stderr, "emulator: threads wait for each other for ever\n"); abort(); }
+}
+inline void run_block() {
+    start_block();
+    go_on();
+    be_over();
 }
 template <class... A, size_t... I>
 inline void invoke(void (*f)(A...), void** p, std::index_sequence<I...>) {

@@ -16,34 +16,11 @@ struct Turn {
 static std::vector<Turn> turns;
 static unsigned rank;
 
-inline void start_block() {
-    for (unsigned i = 0; i < threads; ++i) {
-        Fiber* f = fiber(i);
-        f->at = {i % blockDim.x, i / blockDim.x % blockDim.y, i / blockDim.x / blockDim.y};
-        f->state = READY;
-        f->turn = 0;
-    }
-}
-// Whether the block has come to its end.
-inline bool go_on() {
-    for (bool ran = true; ran;) {
-        ran = false;
-        for (unsigned i = 0; i < threads; ++i) {
-            if (fibers[i]->state != READY) continue;
-            now = fibers[i];
-            threadIdx = now->at;
-            swapcontext(&scheduler, &now->context);
-            ran = true;
-        }
-        for (unsigned w = 0; w < threads; w += 32) {
-            const unsigned end = w + 32 < threads ? w + 32 : threads;
-            if (warp_ready(w, end)) { release(w, end, WARP); ran = true; }
-        }
-        if (all_at(0, threads, BLOCK)) { release(0, threads, BLOCK); ran = true; }
-    }
+// Whether the block has come to its end, and does not wait for the others.
+inline bool is_over() {
+    go_on();
     if (all_at(0, threads, CLUSTERS)) return false;
-    for (unsigned i = 0; i < threads; ++i)
-        if (fibers[i]->state != DONE) { fprintf(stderr, "emulator: threads wait for each other for ever\n"); abort(); }
+    be_over();
     return true;
 }
 inline void run_cluster(unsigned a, unsigned b, unsigned c, unsigned size) {
@@ -55,7 +32,7 @@ inline void run_cluster(unsigned a, unsigned b, unsigned c, unsigned size) {
             std::swap(fibers, turns[rank].fibers);
             if (first) memset(shared, 0xff, sizeof shared), start_block();
             else memcpy(shared, turns[rank].room.get(), sizeof shared), release(0, threads, CLUSTERS);
-            over = go_on();
+            over = is_over();
             memcpy(turns[rank].room.get(), shared, sizeof shared);
             std::swap(fibers, turns[rank].fibers);
         }

@@ -27,6 +27,17 @@ def _place(cells, k, batch, head):
 
 
 @inline
+def _first_four(cells, b, h):
+    """As ``_place``, of operands 0 to 3."""
+    return (
+        _place(cells, 0, b, h),
+        _place(cells, 1, b, h),
+        _place(cells, 2, b, h),
+        _place(cells, 3, b, h),
+    )
+
+
+@inline
 def _leading(cells, k):
     """The elements from one row of operand ``k`` to the next."""
     return load(cells + 96 + 32 * k + 24)
@@ -40,12 +51,7 @@ def forward(cells, part):
     scores = load(cells + 72) + 4 * part * m * n
     for i in range(part * _HEADS, min(part * _HEADS + _HEADS, count)):
         b, h = i // heads, i % heads
-        q, k, v, out = (
-            _place(cells, 0, b, h),
-            _place(cells, 1, b, h),
-            _place(cells, 2, b, h),
-            _place(cells, 3, b, h),
-        )
+        q, k, v, out = _first_four(cells, b, h)
         sgemm(f, 0, 1, m, n, d, q, _leading(cells, 0), k, _leading(cells, 1), scores, n)
         s, bits, lse = table_of(scores, load(cells + 80) + 4 * i * m, m, n)
         _probabilities(s, bits, scale, left, right, lse)
@@ -62,12 +68,7 @@ def backward(cells, part):
     slopes, delta = scores + 4 * m * n, scores + 8 * m * n
     for i in range(part * _HEADS, min(part * _HEADS + _HEADS, count)):
         b, h = i // heads, i % heads
-        q, k, v, g = (
-            _place(cells, 0, b, h),
-            _place(cells, 1, b, h),
-            _place(cells, 2, b, h),
-            _place(cells, 3, b, h),
-        )
+        q, k, v, g = _first_four(cells, b, h)
         out = _place(cells, 4, b, h)
         sgemm(f, 0, 1, m, n, d, q, _leading(cells, 0), k, _leading(cells, 1), scores, n)
         sgemm(f, 0, 1, m, n, d, g, _leading(cells, 3), v, _leading(cells, 2), slopes, n)

@@ -41,6 +41,8 @@ def _two(cells, part):
     return x, y, singles(load(cells + 32) + start, x.size)
 
 
+# Each is written out: what numba keeps of a function that closes over another one is not found by
+# the next process, which would compile it anew.
 @task
 def relu(cells, part):
     x, out = _one(cells, part)
