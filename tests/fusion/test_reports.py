@@ -23,7 +23,7 @@ def test_explain_names_kernels_by_line_and_shows_their_source() -> None:
         step(*args)
         text = step.explain()
         part = text[text.index("launches:") :]
-        assert "layer_norm" in part and "test_memory.py" in part and "adamw_step, in place" in part
+        assert "layer_norm" in part and "training.py" in part and "adamw_step, in place" in part
         assert "__global__" not in text and "__global__" in step.explain(sources=True)
         assert " us" not in part
         before = [t.handle.version for t in args]
