@@ -108,7 +108,11 @@ def mlp_by_a_graph() -> Callable[[], Any]:
     with torch.cuda.graph(graph):
         loss = step()
 
+    # The graph knows addresses only: parameters and state of the optimizer have to outlive it.
+    held = model, opt
+
     def replay() -> Any:
+        assert held
         given.copy_(x)
         wanted.copy_(y)
         graph.replay()
