@@ -76,6 +76,7 @@ def test_exit_with_an_iterator_alive(tmp_path: Path, processes: bool, sleep: flo
     assert_gone([int(pid) for pid in out.split()], child.pid)
 
 
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("processes", [False, True])
 def test_interrupt(tmp_path: Path, processes: bool) -> None:
     child = started(tmp_path, processes, "list(batches)")

@@ -94,6 +94,7 @@ def test_samples_are_of_the_alphabet(whole: Any) -> None:
     assert trained.model.training
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_interrupt_saves_and_resume_goes_on(
     gpt: ModuleType,
     book: Path,
@@ -118,6 +119,7 @@ def test_interrupt_saves_and_resume_goes_on(
     assert_same_run(run(gpt, book, tmp_path, "--resume"), whole[0])
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_a_second_interrupt_ends_at_once(
     gpt: ModuleType, book: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

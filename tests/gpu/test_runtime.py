@@ -265,6 +265,7 @@ except DeviceError as error:
     assert "last kernels" in told and "add_" in told
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_leaves_the_device_usable(device: str) -> None:
     code = """
 import signal, threading, ruda

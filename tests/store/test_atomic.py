@@ -121,6 +121,7 @@ def stop_at(monkeypatch):
     return arm
 
 
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("point", range(POINTS))
 def test_keyboard_interrupt_leaves_a_whole_file_and_no_temporary(tmp_path, stop_at, point):
     path = tmp_path / "model.safetensors"
