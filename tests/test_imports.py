@@ -78,6 +78,7 @@ INSIDE_FUNCTIONS = {
     ("ruda/backends/__init__.py", "make_client"): "a backend loads with its first device",
     ("ruda/core/devices.py", "client"): "core knows backends by name only",
     ("ruda/core/devices.py", "_automatic_device"): "as for client; looked up once",
+    ("ruda/backends/cuda/bindings.py", "binding"): "one of another library's, by its name",
     ("ruda/backends/cuda/dnn/frontend.py", "_Later.__getattr__"): "another library's optional one",
     ("ruda/nn/module.py", "Module._repr_html_"): "how things look loads when something is shown",
     ("ruda/optim/base.py", "Optimizer._repr_html_"): "as for modules",

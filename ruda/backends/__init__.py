@@ -23,6 +23,8 @@ def make_client(device: Device) -> Client:
     if device.kind == "cpu" and device.index != 0:
         raise DeviceError("device", "there is one CPU device", device, '"cpu"')
     try:
+        if device.kind == "cuda":
+            importlib.import_module("ruda.backends.cuda.early").begin(device.index)
         module = importlib.import_module(_MODULES[device.kind])
     except ImportError as error:
         if (error.name or "ruda").partition(".")[0] == "ruda":

@@ -8,7 +8,7 @@ import importlib.util
 import sys
 
 _EXTRA = ("cupy", "cuda.bindings")
-_DRIVER = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
+DRIVER = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
 
 
 def missing() -> str | None:
@@ -27,7 +27,7 @@ def missing() -> str | None:
 def driver_devices() -> int:
     """How many GPUs the driver lists; 0 without a driver."""
     try:
-        driver = ctypes.CDLL(_DRIVER)
+        driver = ctypes.CDLL(DRIVER)
     except OSError:
         return 0
     count = ctypes.c_int(0)

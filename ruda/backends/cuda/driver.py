@@ -6,8 +6,6 @@ CuPy or cuda-python; libraries (cuBLAS and the like) are the exception, each in 
 
 from __future__ import annotations
 
-import contextlib
-import threading
 from collections import deque
 from collections.abc import Sequence
 from typing import Any
@@ -54,7 +52,9 @@ class Driver:
         self.shared_memory = self._fact(_SHARED)
         # The names of the last kernels: when the device fails, one of them may be why.
         self.recent: deque[str] = deque(maxlen=RECENT)
-        self._modules: dict[tuple[str, str], Any] = {}
+        # By source, which may hold several kernels; and the kernels, by name and source.
+        self._modules: dict[str, Any] = {}
+        self._functions: dict[tuple[str, str], Any] = {}
         # The most dynamic shared memory that each kernel was asked for, beyond what all may have.
         self._most_shared: dict[int, int] = {}
 
@@ -67,12 +67,15 @@ class Driver:
         ``shared`` is its dynamic shared memory in bytes. Where that and what the kernel declares
         are beyond 48 KiB the driver wants to be told: it is, as soon as that may be.
         """
-        found = self._modules.get((name, source))
+        found = self._functions.get((name, source))
         if found is None:
             self.activate()
-            module = driver.moduleLoadData(cache.cubin(source, name, self.arch))
-            found = self._modules[name, source] = (module, driver.moduleGetFunction(module, name))
-        function = int(found[1])
+            module = self._modules.get(source)
+            if module is None:
+                module = driver.moduleLoadData(cache.cubin(source, name, self.arch))
+                module = self._modules.setdefault(source, module)
+            found = self._functions[name, source] = driver.moduleGetFunction(module, name)
+        function = int(found)
         # A launch of an older plan may want more than the newest one.
         if shared > self._most_shared.get(function, 8 << 10):
             driver.funcSetAttribute(function, _MOST_SHARED, shared)
@@ -95,18 +98,16 @@ class Driver:
 
     def lacks(self, source: str, name: str) -> bool:
         """Whether a kernel would have to be compiled: it is neither loaded nor on disk."""
-        known = (name, source) in self._modules
-        return not known and cache.find(source, name, self.arch) is None
+        return source not in self._modules and cache.find(source, name, self.arch) is None
 
     def load_all(self, wanted: Sequence[tuple[str, str]]) -> None:
         """Have kernels, each a (source, name), ready at once, compiled in few programs."""
-        missing = [(s, name) for s, name in wanted if (name, s) not in self._modules]
+        missing = [(source, name) for source, name in wanted if source not in self._modules]
         for found in batches.loadable(missing, self.arch) if missing else ():
             self.activate()
             module = driver.moduleLoadData(found.code)
-            for source, name in found.kernels:
-                function = driver.moduleGetFunction(module, name)
-                self._modules.setdefault((name, source), (module, function))
+            for source, _ in found.kernels:
+                self._modules.setdefault(source, module)
 
     def allocate(self, nbytes: int) -> int:
         """Fresh memory of the device; raises ``OutOfDeviceMemory`` when there is none left."""
@@ -304,19 +305,6 @@ class Driver:
         runtime.setDevice(self.index)
 
 
-def _import_products() -> None:
-    """Import what multiplies in a thread, as the driver keeps the interpreter waiting for long.
-
-    Who needs it waits for that import, and is told if it fails.
-    """
-
-    def load() -> None:
-        with contextlib.suppress(ImportError):
-            import nvmath.bindings.cublasLt  # noqa: F401
-
-    threading.Thread(target=load, name="import of nvmath").start()
-
-
 def make(device: Device) -> CudaClient:
     """The client of ``device``; raises ``DeviceError`` when the machine has no such GPU."""
     try:
@@ -325,7 +313,6 @@ def make(device: Device) -> CudaClient:
         raise DeviceError("device", f"no usable GPU ({error})", device, hint='"cpu"') from None
     if device.index >= count:
         raise DeviceError("device", "no such GPU", device, f"cuda:0 to cuda:{count - 1}")
-    _import_products()
     made = CudaClient(device, Driver(device), OutOfDeviceMemory)
     crowd([c for c in known_clients() if isinstance(c, CudaClient)], made)
     return made

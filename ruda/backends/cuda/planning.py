@@ -77,7 +77,7 @@ class Planning:
         """Whether a kernel of ``plans``, or of the launchers ``made``, would have to be compiled.
 
         Which ones they have shows when they are bound, once for each kind of plan; some show when
-        they first run.
+        they first run. Where none lacks, they are loaded.
         """
         if not self.driver.lazy:
             return False
@@ -87,7 +87,16 @@ class Planning:
         with collected() as found:
             for plan in kinds.values():
                 self.bind_anew(plan)
-        return any(self.driver.lacks(one.source, one.name) for one in (*found, *made))
+        wanted = [(one.source, one.name) for one in (*found, *made)]
+        names: dict[str, dict[str, None]] = {}
+        for source, name in wanted:
+            names.setdefault(source, {})[name] = None
+        # The kernels of one source are on disk together, under the name that was asked for first.
+        lacks = self.driver.lacks
+        if any(all(lacks(source, name) for name in among) for source, among in names.items()):
+            return True
+        self.driver.load_all(wanted)
+        return False
 
     def settled(self) -> None:
         """Raise now what earlier work has recorded, and not in a rehearsal."""

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ruda.backends.cuda.bindings import binding
 from ruda.backends.cuda.blas import tune
 from ruda.backends.cuda.blas.layout import Call, Geometry, Side
 from ruda.backends.cuda.memory import allocate
@@ -121,10 +122,10 @@ class Library:
 def library(client: Any) -> Library | None:
     """cuBLASLt for ``client``, None where nvmath-python is not installed."""
     try:
-        from nvmath.bindings import cublasLt
+        module = binding("cublasLt")
     except ImportError:
         return None
-    return Library(client, cublasLt)
+    return Library(client, module)
 
 
 class _Descriptors:
