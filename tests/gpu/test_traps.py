@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import ruda
+from ruda.fusion.captured import Captured
 from tests.fusion import test_capture, test_guards, test_replay, test_state, test_steps, twins
 from tests.fusion.test_capture import *  # noqa: F403
 from tests.fusion.test_guards import *  # noqa: F403
@@ -36,6 +37,43 @@ MODULES: tuple[ModuleType, ...] = (
     twins,
 )
 
+# What a step must not do, and the tests that set it a trap.
+TRAPS = {
+    "draw one mask again and again": ("test_dropout_draws_a_new_mask_in_each_replay",),
+    "freeze the learning rate or the count of steps": (
+        "test_a_schedule_and_the_step_count_are_not_frozen",
+        "test_a_learning_rate_set_outside_arrives",
+    ),
+    "spoil gradients that add up": (
+        "test_gradients_accumulate_over_replays",
+        "test_accumulation_and_update_alternate",
+    ),
+    "take a global or a closure for a constant": (
+        "test_a_global_that_changes",
+        "test_closures_defaults_and_keyword_defaults",
+    ),
+    "overwrite what it gave before": ("test_an_output_that_is_kept_stays_as_it_was",),
+    "read other strides, or a part of a buffer, as the first": (
+        "test_other_dtypes_shapes_and_strides",
+        "test_slices_of_one_buffer_share_a_signature",
+    ),
+    "go on training in eval()": ("test_train_and_eval_are_two_signatures_and_no_more",),
+    "read parameters that were replaced": (
+        "test_load_state_dict_and_replaced_parameters_are_seen",
+    ),
+    "miss an optimizer's state that appears later": (
+        "test_optimizer_state_that_appears_inside_is_refused",
+        "test_a_parameter_group_that_appears_later_is_seen",
+    ),
+    "miss a change of a tensor from outside": ("test_a_counter_counts_each_replay",),
+    "keep state of its own that two steps share": ("test_two_steps_share_one_model",),
+    "leave state changed by half": ("test_a_number_that_cannot_be_made_commits_nothing",),
+    "freeze the statistics of a batch norm": ("test_batch_norm_statistics_move_as_in_eager_code",),
+    "draw otherwise after a resume": ("test_draws_go_on_where_a_saved_generator_stood",),
+    "lose what is compiled inside": ("test_nested_and_recursive_compiled_functions_are_inlined",),
+    "mix up threads": ("test_threads_share_one_compiled_step",),
+}
+SET = {name for names in TRAPS.values() for name in names}
 
 twins_bits = twins.bits
 
@@ -69,6 +107,26 @@ def about(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: about(item) for name, item in value.items()}
     return value
+
+
+def test_sixteen_traps_are_set() -> None:
+    assert len(TRAPS) == 16 and set(globals()) >= SET
+
+
+@pytest.fixture(autouse=True)
+def replays_graphs(
+    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Iterator[None]:
+    """A trap is one for graphs if one is replayed."""
+    run, replayed = Captured.run, []
+
+    def counted(self: Captured, given: Any) -> Any:
+        replayed.append(self.graph is not None)
+        return run(self, given)
+
+    monkeypatch.setattr(Captured, "run", counted)
+    yield
+    assert any(replayed) or request.node.originalname not in SET
 
 
 @pytest.fixture(autouse=True)
