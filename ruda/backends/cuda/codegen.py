@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from ruda.backends.cuda.codegen_steps import QUICK, is_quick, quickened
 from ruda.backends.cuda.codegen_templates import FLAT, MANY, PACKED, PAIRED, STRIDED, TILED
 from ruda.backends.cuda.types import code_of, computed, stored
 from ruda.core.dtypes import DType
@@ -71,8 +72,15 @@ _MOVES = ("x",)
 def source(*kernels: Map) -> str:
     """The CUDA C of one program with these kernels, each in a namespace of its own."""
     parts = (f"namespace in_{k.name} {{\n{body(k)}}}\n" for k in kernels)
+    return _headers(kernels) + "\n".join(parts)
+
+
+def _headers(kernels: Iterable[Map]) -> str:
+    """What stands before all kernels of a program."""
     more = sorted({k.header for k in kernels if k.header})
-    return "".join(f'#include "{name}"\n' for name in more) + HEADER + "\n".join(parts)
+    quick = any(is_quick(k.expr, k.out, _compute(k)) for k in kernels)
+    before = "".join(f'#include "{name}"\n' for name in more)
+    return before + HEADER + f'#include "{QUICK}"\n' * quick
 
 
 def body(kernel: Map) -> str:
@@ -107,10 +115,11 @@ def _given(operands: Iterable[Operand]) -> list[str]:
 def _function(kernel: Map) -> list[str]:
     """The expression as a device function of values already converted."""
     arguments = ", ".join(f"{computed(o.computed)} {o.name}" for o in kernel.operands)
+    expr = quickened(kernel.expr, kernel.out, _compute(kernel))
     return [
         f"typedef {_compute(kernel)} T;",
         f"__device__ __forceinline__ {stored(kernel.out)} apply({arguments}) {{",
-        f"    return to<{stored(kernel.out)}>({kernel.expr});",
+        f"    return to<{stored(kernel.out)}>({expr});",
         "}",
     ]
 
@@ -172,7 +181,7 @@ def many(kernel: Map, chunk: int) -> str:
         from_packs=_arguments(kernel, "{0}_pack[d].at[k]"),
         from_memory=_arguments(kernel, "{0}_data[i]"),
     )
-    return HEADER + body
+    return _headers([kernel]) + body
 
 
 def _neutral(kernel: Map) -> str:

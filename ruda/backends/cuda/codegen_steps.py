@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -38,10 +39,26 @@ template <class V> __device__ __forceinline__ V rounded(V v) { return v; }
 """
 
 
+# Exact functions that have a quick one in this header.
+QUICK = "ruda/quick.cuh"
+_EXACT = re.compile(r"\bruda_(sigmoid|silu_backward)\(")
+
+
+def is_quick(expr: str, out: DType, compute: str) -> bool:
+    """Whether ``expr`` calls quick functions: its result is rounded to a half from a float."""
+    return out.is_half and compute == "float" and _EXACT.search(expr) is not None
+
+
+def quickened(expr: str, out: DType, compute: str) -> str:
+    """``expr`` as it is computed for results of dtype ``out``, the same in every kernel."""
+    return _EXACT.sub(r"quick_\1(", expr) if is_quick(expr, out, compute) else expr
+
+
 def functions(steps: Sequence[Step]) -> tuple[str, list[int]]:
     """A function for each different expression, and for each step the number of its function."""
     first: dict[tuple[object, ...], int] = {}
-    lines = [ROUNDED]
+    quick = any(is_quick(step.expr, step.out, _compute(step)) for step in steps)
+    lines = [f'#include "{QUICK}"'] * quick + [ROUNDED]
     same = []
     for k, step in enumerate(steps):
         key = (step.expr, step.names, step.computed, step.out, step.more)
@@ -52,11 +69,16 @@ def functions(steps: Sequence[Step]) -> tuple[str, list[int]]:
     return "\n".join(lines), same
 
 
+def _compute(step: Step) -> str:
+    """The type that the expression calls ``T``."""
+    return computed(step.computed[0]) if step.computed else computed(step.out)
+
+
 def _function(step: Step, k: int) -> list[str]:
     pairs = [(computed(dtype), name) for dtype, name in zip(step.computed, step.names, strict=True)]
     arguments = ", ".join(f"{kind} {name}" for kind, name in (*pairs, *step.more))
-    kind = computed(step.computed[0]) if step.computed else computed(step.out)
-    value = f"to<{stored(step.out)}>({step.expr})"
+    kind = _compute(step)
+    value = f"to<{stored(step.out)}>({quickened(step.expr, step.out, kind)})"
     # What has no product in it, nor calls what may have one, is rounded already.
     if "*" in step.expr or "(" in step.expr:
         value = f"rounded({value})"
