@@ -13,6 +13,7 @@ import ruda.nn.functional as F
 from ruda.backends.cuda.blas import lt
 from ruda.backends.cuda.prim import linear_loss
 from ruda.core.errors import IndexRangeError
+from ruda.ops.table import TABLE
 from ruda.tensor.dispatch import clear_plans
 from ruda.testing import assert_close
 from tests.cuda.libraries.cublaslt import CublasLt
@@ -135,6 +136,22 @@ def test_a_gradient_is_scaled_where_it_lies(device: str, client: Any) -> None:
     used = pool.peak = pool.used
     loss.backward()
     assert pool.peak - used < min(x.nbytes for x in given)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
+@pytest.mark.parametrize("start", [0, 1])
+def test_scaling_over_itself_and_elsewhere(device: str, dtype: str, start: int) -> None:
+    row = TABLE["linear_cross_entropy_scaled"].call
+    drawn = np.random.default_rng(0).integers(-8, 8, 10001) / 8
+    for by in (1.0, -0.5, np.inf):
+        factor = ruda.asarray(by, dtype="float64" if dtype == "float64" else "float32")
+        with np.errstate(invalid="ignore"):
+            expected = (drawn * by)[start:]
+        for spent in (False, True):
+            x = ruda.tensor(drawn, dtype=dtype, device=device)
+            out = row(x[start:], factor.to(device), spent)
+            np.testing.assert_array_equal(out.to("cpu").astype("float64").numpy(), expected)
+            assert (spent and start == 0) or (x.to("cpu").astype("float64").numpy() == drawn).all()
 
 
 def test_no_such_class(device: str) -> None:

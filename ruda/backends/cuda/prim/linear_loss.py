@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 from ruda.backends.cuda.blas import gemm, layout
 from ruda.backends.cuda.memory import allocate, allocate_piece, handle_over
 from ruda.backends.cuda.prim import class_gradient
-from ruda.backends.cuda.prim import map as maps
 from ruda.core.dtypes import DType, compute_of, float16, int64
 from ruda.core.mode import recording
 from ruda.core.spec import Spec, is_absent, spec_of
@@ -336,21 +335,4 @@ def _bound(client: Any, plan: Any) -> Callable[..., Any] | None:
     return _Sum(client, plan)
 
 
-def _scaled(client: Any, plan: Any) -> Callable[..., Any] | None:
-    """``x * factor``, over ``x`` itself where it is spent."""
-    x, factor = plan.specs
-    if not x.contiguous or factor.ndim or x.dtype is not plan.out.dtype:
-        return None
-    wanted = (compute_of(x.dtype), compute_of(factor.dtype))
-    write = maps.bind_into(client, plan.out, plan.op.name, "x * y", ("x", "y"), plan.specs, wanted)
-    (spent,) = plan.attrs
-
-    def run(hx: Any, hf: Any) -> Any:
-        out = hx if spent and hx.root is None else allocate(client.pool, plan.out)
-        write(out.address, hx, hf)
-        return out
-
-    return run
-
-
-KERNELS = {"linear_cross_entropy_sum": _bound, "linear_cross_entropy_scaled": _scaled}
+KERNELS = {"linear_cross_entropy_sum": _bound}
