@@ -71,6 +71,30 @@ def _spread(g: Any, spec: Any, count: RudaTensor) -> Any:
     return None if g is None else broadcast_to(g / count, spec.shape)
 
 
+def _counted_dtype(op: Any, specs: Specs, ignore: int) -> Any:
+    (own, _), _ = _dtype(op, specs, ignore)
+    return (own, None), own
+
+
+def _counted_reference(x: Any, target: Any, ignore: int) -> Any:
+    return np.divide(x, x.dtype.type(np.count_nonzero(target != ignore)))
+
+
+@fused(
+    "over_counted",
+    "x target",
+    "ignore_index",
+    shape=lambda op, specs, ignore: specs[0].shape,
+    takes={"x": FLOAT, "target": INTEGER},
+    dtype=_counted_dtype,
+    numpy=_counted_reference,
+    cast="high",
+)
+def _over_counted(x: RudaTensor, target: RudaTensor, ignore_index: int) -> RudaTensor:
+    """``x`` over the number of targets that are not ``ignore_index``, as the mean's gradient is."""
+    return x / sum(astype(counts(target, ignore_index), x.dtype))
+
+
 def mean_counted(loss: RudaTensor, target: RudaTensor, weight: Any, ignore: int) -> RudaTensor:
     """``sum(loss)`` over the sum of the weights of the targets that count."""
     if weight is None:

@@ -31,6 +31,7 @@ from ruda.tensor.given import given_tensors
 from ruda.tensor.tensor import RudaTensor
 
 REDUCTIONS = ("none", "mean", "sum")
+NAME = "cross_entropy"
 
 
 def _check(op: Any, logits: Spec, target: Spec, weight: Spec, axis: int) -> Shape:
@@ -213,7 +214,7 @@ def _weight_vjp(
 
 
 @fused(
-    "cross_entropy",
+    NAME,
     "logits target weight",
     "axis ignore_index label_smoothing z_loss",
     "loss lse",
@@ -275,7 +276,7 @@ def cross_entropy(
     >>> cross_entropy(ruda.asarray([[0.0, 0.0]]), ruda.asarray([1])).item()
     0.6931471824645996
     """
-    name = "cross_entropy"
+    name = NAME
     along_axis = normalize_axis(axis, logits.ndim, name)
     smoothing = real_number(name, "label_smoothing", label_smoothing, 0, 1)
     z = real_number(name, "z_loss", z_loss, 0, ends="[)")
@@ -311,7 +312,7 @@ def _of_probabilities(
     z_loss: float,
     reduction: str,
 ) -> RudaTensor:
-    name = "cross_entropy"
+    name = NAME
     if target.shape != logits.shape:
         what = "a target of probabilities does not fit"
         hint = "target.astype('int64') if these are classes"

@@ -38,7 +38,8 @@ class Program:
     ``row_outs`` are written once a row, from variables of their names; ``scalars`` are attributes.
     ``row_types`` are the dtypes of ``row_outs`` where they are not that of the statistics.
     ``functions`` stand in front of the kernel. With ``faults`` the kernel has a parameter of that
-    name and type, to tell of an index that is out of range.
+    name and type, to tell of an index that is out of range. ``folded`` is the most values that the
+    text of a pass folds together by itself.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Program:
     functions: str = ""
     faults: bool = False
     row_types: tuple[DType, ...] = ()
+    folded: int = 1
 
 
 @dataclass(frozen=True)
@@ -144,7 +146,7 @@ class Rows:
     @property
     def folded(self) -> int:
         """The most values that are folded together."""
-        return max((len(p.folds) for p in self.program.passes), default=1) or 1
+        return max(self.program.folded, *(len(p.folds) for p in self.program.passes))
 
     def of(self, role: str) -> list[Input]:
         """The operands of a role."""

@@ -184,6 +184,15 @@ SAMPLES = {
         Sample(((3,), (3, 4), np.array([1, -100, 3]), (3,), (4,)), (1, -100, 0.1, 0.01)),
         Sample(((2, 3), (2, 4, 3), indices(4, 2, 3), (2, 3), None), (1, -100, 0.0, 0.0)),
     ],
+    "cross_entropy_joint": [
+        Sample(((3,), (3, 4), np.array([1, -100, 3]), (4,)), (1, -100, 0.1, 0.01)),
+        Sample(((2, 3), (2, 4, 3), indices(4, 2, 3), None), (1, -100, 0.0, 0.0)),
+        Sample(((0,), (0, 4), indices(4, 0), None), (1, -100, 0.2, 0.0)),
+    ],
+    "over_counted": [
+        Sample(((), np.array([1, -100, 3])), (-100,)),
+        Sample(((3,), indices(4, 2, 3)), (2,)),
+    ],
     "mean_where_counted": [
         Sample(((3,), np.array([1, -100, 3])), (-100,)),
         Sample(((2, 3), indices(4, 2, 3)), (2,)),

@@ -1,20 +1,27 @@
-// The mean of losses [n] over those whose target [n] is not ignored, and how many these are: one
-// block of 1024 threads, both sums in double. whole: no target can be the ignored one.
+// The mean of losses x [n] over those whose target [n] is not ignored, and how many these are; with
+// OVER_COUNTED x [1] over how many these are. One block of 1024 threads, sums in double. whole: no
+// target can be the ignored one.
 #include "ruda/rows.cuh"
 
 extern "C" __global__ void __launch_bounds__(1024)
-NAME(X* __restrict__ mean, X* __restrict__ count, const X* __restrict__ loss,
+NAME(X* __restrict__ out, X* __restrict__ count, const X* __restrict__ x,
      const I* __restrict__ target, i64 n, i64 ignored, u32 whole) {
     __shared__ double scratch[2 * 64];
     int turn = 0;
     double sums[2] = {0.0, 0.0};
     for (i64 i = threadIdx.x; i < n; i += 1024) {
-        sums[0] += double(loss[i]);
+#ifndef OVER_COUNTED
+        sums[0] += double(x[i]);
+#endif
         sums[1] += whole || i64(target[i]) != ignored ? 1.0 : 0.0;
     }
     fold_group<1024, 64, Sum>(sums, scratch, turn);
     if (threadIdx.x == 0) {
-        *mean = X(sums[0] / sums[1]);
+#ifdef OVER_COUNTED
+        *out = *x / X(sums[1]);
+#else
+        *out = X(sums[0] / sums[1]);
         *count = X(sums[1]);
+#endif
     }
 }

@@ -1,4 +1,4 @@
-"""The mean of losses over the targets that count, in one launch where they are not too many."""
+"""Means over the targets that count, in one launch where they are not too many."""
 
 from __future__ import annotations
 
@@ -11,26 +11,33 @@ from ruda.backends.cuda.memory import allocate
 from ruda.backends.cuda.source import instance
 from ruda.backends.cuda.types import code_of, stored
 from ruda.core.dtypes import iinfo
+from ruda.core.spec import Spec
 
 # A single block adds them up: more of them take longer than the launches of several kernels.
 _MOST = 1 << 17
 
 
-def bind(client: Any, plan: Any) -> Callable[..., Any] | None:
-    """``mean_where_counted`` of float32 and float64 that lie densely."""
-    (loss, target), (ignored,) = plan.specs, plan.attrs
-    dense = loss.contiguous and target.contiguous
-    if not dense or loss.size > _MOST or loss.dtype.name not in ("float32", "float64"):
+def _counting(client: Any, name: str, x: Spec, target: Spec, ignored: int) -> Launcher | None:
+    """The launcher of a kernel that looks at all targets; None where it is not good at that."""
+    dense = x.contiguous and target.contiguous
+    if not dense or target.size > _MOST or x.dtype.name not in ("float32", "float64"):
         return None
     limits = iinfo(target.dtype)
     fits = limits.min <= ignored <= min(limits.max, 2**63 - 1)
     if not fits and ignored > 2**63 - 1:
         return None
-    name = f"mean_where_counted_{code_of(loss.dtype)}_{code_of(target.dtype)}"
-    settings = {"NAME": name, "X": stored(loss.dtype), "I": stored(target.dtype)}
-    by_value = loss.size, ignored if fits else 0, not fits
+    full = f"{name}_{code_of(x.dtype)}_{code_of(target.dtype)}"
+    settings = {"NAME": full, name.upper(): 1, "X": stored(x.dtype), "I": stored(target.dtype)}
+    by_value = target.size, ignored if fits else 0, not fits
     fixed = [struct.pack(f, v) for f, v in zip("qqI", by_value, strict=True)]
-    launch = Launcher(client, instance(__file__, **settings), name, 1, 1024, (1,) * 4, fixed)
+    return Launcher(client, instance(__file__, **settings), full, 1, 1024, (1,) * 4, fixed)
+
+
+def _mean(client: Any, plan: Any) -> Callable[..., Any] | None:
+    """``mean_where_counted`` of float32 and float64 that lie densely."""
+    launch = _counting(client, plan.op.name, *plan.specs, *plan.attrs)
+    if launch is None:
+        return None
 
     def run(losses: Any, targets: Any) -> Any:
         mean, count = (allocate(client.pool, spec) for spec in plan.out)
@@ -40,4 +47,18 @@ def bind(client: Any, plan: Any) -> Callable[..., Any] | None:
     return run
 
 
-KERNELS = {"mean_where_counted": bind}
+def _over(client: Any, plan: Any) -> Callable[..., Any] | None:
+    """``over_counted`` of one number."""
+    launch = _counting(client, plan.op.name, *plan.specs, *plan.attrs)
+    if launch is None or plan.out.size != 1:
+        return None
+
+    def run(x: Any, targets: Any) -> Any:
+        out = allocate(client.pool, plan.out)
+        launch(out.address, 0, x.address, targets.address)
+        return out
+
+    return run
+
+
+KERNELS = {"mean_where_counted": _mean, "over_counted": _over}

@@ -1,9 +1,15 @@
-"""Cross-entropy of logits, forward in one read and backward in one read and one write."""
+"""Cross-entropy of logits: forward in one read, backward in one read and one write, and both.
+
+Both together read the logits once where a row is kept: what they are multiplied by has to be known
+beforehand. They read no element but those that a thread writes itself, so that the gradient may lie
+where the logits lie.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from ruda.backends.cuda.faults import Form, coordinates
 from ruda.backends.cuda.memory import allocate
@@ -18,42 +24,51 @@ from ruda.backends.cuda.prim.row_operands import (
     supported,
 )
 from ruda.backends.cuda.prim.rows import bind
-from ruda.backends.cuda.prim.softmax import ONLINE, ONLINE_BEFORE, ONLINE_THEN
+from ruda.backends.cuda.prim.softmax import ONLINE, ONLINE_BEFORE, online_end
 from ruda.backends.cuda.row_programs import Pass, Program
 from ruda.core.dtypes import DType, compute_of
 from ruda.core.errors import IndexRangeError
 from ruda.core.spec import Spec, spec_of
+from ruda.ops.cross_entropy import NAME
 
 _SCALARS = ("ignore_index", "label_smoothing", "z_loss")
 _COUNTED = "const bool counted = target != (i64)at.ignore_index;"
 _OWN = "to<T>(weight_data[target * at.weight_inner[0]])"
+_FETCHED = "\n    const T picked = to<T>(logits_data[logits_at + target * at.logits_inner[0]]);"
+_LSE = "const T lse = ruda_isinf(top) ? top : top + log(total);"
 
 
-def _forward_program(weighted: bool, smooth: bool) -> Program:
-    """The loss of a row and the log-sum-exp; a target that is no class gives NaN and a fault."""
-    each = " * weight[k]" if weighted else ""
-    flat = f"\nEACH flat += x[k]{each};" if smooth else ""
-    mass = "mass" if weighted and smooth else "T(at.n)"
+def _mass(weighted: bool, smooth: bool) -> str:
+    return "mass" if weighted and smooth else "T(at.n)"
+
+
+def _loss(weighted: bool, smooth: bool, picked: str) -> str:
+    """The loss of a row, from its log-sum-exp; ``picked`` declares the logit of the target."""
+    mass = _mass(weighted, smooth)
     spread = f"\n    loss += (lse * {mass} - flat) * (label_smoothing / T(at.n));" if smooth else ""
-    then = f"""{ONLINE_THEN}
-const T lse = ruda_isinf(top) ? top : top + log(total);
-T loss = T(0);
-{_COUNTED}
+    return f"""T loss = T(0);
 if (counted && (target < 0 || target >= n)) {{
     loss = quiet_nan<T>();
     const int rank = sizeof(at.osize) / sizeof(i64);
     if (active && lane == 0)
         tell(faults, target, place<rank>(row, at.osize, at.target_outer), 0);
-}} else if (counted && active && lane == 0) {{
-    const T picked = to<T>(logits_data[logits_at + target * at.logits_inner[0]]);
+}} else if (counted && active && lane == 0) {{{picked}
     loss = (lse - picked) * (T(1) - label_smoothing){f" * {_OWN}" if weighted else ""};{spread}
     loss += lse * lse * z_loss;
 }}"""
+
+
+def _flat(weighted: bool, smooth: bool) -> str:
+    return f"\nEACH flat += logits[k]{' * weight[k]' * weighted};" if smooth else ""
+
+
+def _forward_program(weighted: bool, smooth: bool) -> Program:
+    """The loss of a row and the log-sum-exp; a target that is no class gives NaN and a fault."""
     sweep = Pass(
         ("logits", "weight") if weighted and smooth else ("logits",),
-        ONLINE.replace("x[k]", "logits[k]") + flat.replace("x[k]", "logits[k]"),
+        ONLINE.replace("x[k]", "logits[k]") + _flat(weighted, smooth),
         (("flat", "Sum", "T(0)"),) if smooth else (),
-        then,
+        f"{online_end()}\n{_LSE}\n{_COUNTED}\n{_loss(weighted, smooth, _FETCHED)}",
     )
     return Program(
         "cross_entropy" + "_w" * weighted + "_s" * smooth,
@@ -66,25 +81,67 @@ if (counted && (target < 0 || target >= n)) {{
     )
 
 
+def _slope(weighted: bool, smooth: bool) -> str:
+    """What a row's probabilities are multiplied by, and what its target loses."""
+    spread = f" + dy * (label_smoothing / T(at.n)) * {_mass(weighted, smooth)}" if smooth else ""
+    own = f" * (counted ? {_OWN} : T(0))" if weighted else ""
+    return f"""const T share = dy * (T(1) - label_smoothing){own};
+const T slope = share{spread} + dy * lse * (T(2) * z_loss);"""
+
+
+def _each(weighted: bool, smooth: bool) -> str:
+    """The gradient of an element but for what the target loses."""
+    each = f" - dy * (label_smoothing / T(at.n)){' * weight[k]' * weighted}" if smooth else ""
+    return f"exp_of(logits[k] - lse) * slope{each}"
+
+
 def _backward_program(weighted: bool, smooth: bool) -> Program:
     """The gradient of a row's loss in its logits."""
-    mass = "mass" if weighted and smooth else "T(at.n)"
-    spread = f" + dy * (label_smoothing / T(at.n)) * {mass}" if smooth else ""
-    each = f" - dy * (label_smoothing / T(at.n)){' * weight[k]' * weighted}" if smooth else ""
-    own = f" * (counted ? {_OWN} : T(0))" if weighted else ""
-    before = f"""{_COUNTED.replace(";", " && target >= 0 && target < n;")}
-const T share = dy * (T(1) - label_smoothing){own};
-const T slope = share{spread} + dy * lse * (T(2) * z_loss);"""
+    counted = _COUNTED.replace(";", " && target >= 0 && target < n;")
     pack = f"""EACH {{
-    const T v = exp_of(logits[k] - lse) * slope{each} - (i + k == target ? share : T(0));
+    const T v = {_each(weighted, smooth)} - (i + k == target ? share : T(0));
     dx[k] = counted ? v : T(0);
 }}"""
     reads = ("logits", "weight") if weighted and smooth else ("logits",)
     return Program(
         "cross_entropy_backward" + "_w" * weighted + "_s" * smooth,
         (Pass(reads, pack, writes=("dx",)),),
-        before=before,
+        before=f"{counted}\n{_slope(weighted, smooth)}",
         scalars=_SCALARS,
+    )
+
+
+# The logit of the target comes from the thread that has it, along with the sum. Where no class is
+# meant, ``own`` is before all packs.
+_JOINT_BEFORE = f"""{ONLINE_BEFORE}
+T picked = T(0);
+{_COUNTED}
+const bool valid = counted && target >= 0 && target < n;
+const int own = valid ? int(target) : -1;"""
+_PICKED = "\nif (u32(own - i) < u32(VEC)) EACH if (i + k == own) picked = logits[k];"
+
+
+def _joint_program(weighted: bool, smooth: bool) -> Program:
+    """Loss and gradient of a row; a target that is no class has NaN and no gradient."""
+    forward, each = _forward_program(weighted, smooth), _each(weighted, smooth)
+    slope = _slope(weighted, smooth).replace("counted", "valid")
+    then = f"{online_end('picked')}\n{_LSE}\n{_loss(weighted, smooth, '')}\n{slope}"
+    pack = f"""if (u32(own - i) < u32(VEC)) {{
+    EACH dx[k] = {each} - (i + k == own ? share : T(0));
+}} else {{
+    EACH dx[k] = {each};
+}}
+if (!valid) EACH dx[k] = T(0);"""
+    (sweep,) = forward.passes
+    return replace(
+        forward,
+        name=forward.name.replace("entropy", "entropy_joint"),
+        passes=(
+            replace(sweep, pack=sweep.pack + _PICKED, then=then),
+            Pass(sweep.reads, pack, writes=("dx",)),
+        ),
+        before=_JOINT_BEFORE,
+        folded=2,
     )
 
 
@@ -126,8 +183,17 @@ class _Mass:
         return out
 
 
-def _bound(client: Any, plan: Any, backward: bool) -> Callable[..., Any] | None:
-    specs, (axis, ignore, smoothing, z_loss) = plan.specs, plan.attrs
+class _Kind(NamedTuple):
+    """A row: its program, whether it keeps rows, tells of targets, and writes the gradient."""
+
+    program: Callable[[bool, bool], Program]
+    keeps: bool
+    tells: bool
+    writes: bool
+
+
+def _bound(client: Any, plan: Any) -> Callable[..., Any] | None:
+    kind, specs, (axis, ignore, smoothing, z_loss) = _KINDS[plan.op.name], plan.specs, plan.attrs
     places, args = given(specs, plan.op.args), plan.op.args
     logits = specs[args.index("logits")]
     shape, outs = logits.shape, plan.out if isinstance(plan.out, tuple) else (plan.out,)
@@ -144,27 +210,25 @@ def _bound(client: Any, plan: Any, backward: bool) -> Callable[..., Any] | None:
     mass = _Mass(client, specs[-1], wide) if weighted and smooth else None
     if mass is not None:
         inputs.append(one_of("mass", mass.spec, shape))
-    written = (rows_of("dx", outs[0], shape),) if backward else ()
+    written = (rows_of("dx", outs[0], shape),) if kind.writes else ()
     scalars = (float(ignore), smoothing, z_loss)
     target = specs[args.index("target")]
-    form = None if backward else _Classes(plan.op.name, target, axis, shape[axis], ignore)
+    form = _Classes(NAME, target, axis, shape[axis], ignore) if kind.tells else None
     work = Work(client, shape, (axis,), tuple(inputs), written, wide, wide, scalars, form)
     if not supported(work):
         return None
-    program = (_backward_program if backward else _forward_program)(weighted, smooth)
+    program = kind.program(weighted, smooth)
+    held = program if kind.keeps else None
     order = tuple(places.values())
     if mass is None:
-        return bind(plan, work, None, program, order)
-    inner = bind(plan, work, None, program, (*order, len(specs)))
+        return bind(plan, work, held, program, order)
+    inner = bind(plan, work, held, program, (*order, len(specs)))
     return None if inner is None else lambda *handles: inner(*handles, mass(handles[-1]))
 
 
-def _forward(client: Any, plan: Any) -> Callable[..., Any] | None:
-    return _bound(client, plan, False)
-
-
-def _backward(client: Any, plan: Any) -> Callable[..., Any] | None:
-    return _bound(client, plan, True)
-
-
-KERNELS = {"cross_entropy": _forward, "cross_entropy_backward": _backward}
+_KINDS = {
+    NAME: _Kind(_forward_program, False, True, False),
+    f"{NAME}_backward": _Kind(_backward_program, False, False, True),
+    f"{NAME}_joint": _Kind(_joint_program, True, True, True),
+}
+KERNELS = dict.fromkeys(_KINDS, _bound)
