@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 import sysconfig
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,6 +30,37 @@ class Line(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.file}:{self.number} in {self.function}"
+
+    @property
+    def place(self) -> str:
+        """``file:line``."""
+        return f"{self.file}:{self.number}"
+
+    def of(self, op: str) -> str:
+        """Where ``op`` stands, as ``file:line``."""
+        return self.place
+
+
+class Lines(Line):
+    """The line of the last of several operators that run as one, which knows those of all."""
+
+    known: dict[str, dict[str, None]]
+
+    @classmethod
+    def joined(cls, members: Iterable[tuple[str, Line]]) -> Lines:
+        """From the names of the operators and their lines, in their order."""
+        pairs = list(members)
+        made = cls(*pairs[-1][1])
+        made.known = {}
+        for op, line in pairs:
+            parts = line.known if isinstance(line, Lines) else {op: {line.place: None}}
+            for name, places in parts.items():
+                made.known.setdefault(name, {}).update(places)
+        return made
+
+    def of(self, op: str) -> str:
+        """Where ``op`` stands; all places if it is there several times."""
+        return " or ".join(self.known.get(op, (self.place,)))
 
 
 @functools.cache

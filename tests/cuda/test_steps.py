@@ -14,7 +14,7 @@ import ruda
 import ruda.nn.functional as F
 from ruda import nn, optim
 from ruda.backends.cuda.blas import lt
-from ruda.core.errors import DeviceError
+from ruda.core.errors import DeviceError, IndexRangeError
 from ruda.fusion import nearby
 from ruda.ops.update import sgd_step
 from tests.cuda.libraries.cublaslt import CublasLt
@@ -335,6 +335,33 @@ def test_a_failure_after_a_replay_names_the_step(deferred: Any) -> None:
         _ = step(x)
     error = deferred.failure("synchronize", deferred.driver.errors[0]("illegal address"))
     assert "the compiled step that begins at" in str(error) and "test_steps.py" in str(error)
+
+
+@pytest.mark.parametrize("calls", [0, 3])
+@pytest.mark.parametrize("bad", [0, 1])
+def test_a_bad_index_is_told_of_the_line_that_was_traced(
+    deferred: Any, calls: int, bad: int
+) -> None:
+    """In the first call as in a replay, though one kernel does what several lines say."""
+    table, other = on(values(5, 4)), on(values(6, 4, seed=1))
+
+    @ruda.compile
+    def step(i: Any, j: Any) -> Any:
+        found = F.embedding(i, table)
+        more = other[j]
+        return found * 2.0 + more
+
+    good = np.array([0, 4])
+    for _ in range(calls):
+        step(on(good), on(good))
+    wrong = [good, good]
+    wrong[bad] = np.array([3, 9])
+    line = step.fn.__code__.co_firstlineno + 2 + bad
+    with pytest.raises(IndexRangeError, match=f"test_steps.py:{line}. Got 9 at"):
+        step(*map(on, wrong)).numpy()
+    wanted = table.numpy()[good] * 2 + other.numpy()[good]
+    for _ in range(3):
+        np.testing.assert_array_equal(step(on(good), on(good)).numpy(), wanted)
 
 
 def test_arguments_at_the_same_place_are_read_there(

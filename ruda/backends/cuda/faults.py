@@ -3,7 +3,8 @@ next synchronisation.
 
 A kernel clamps a bad index and the first thread that meets one tells the host which site it was
 queued at, the value and where it stood. A site is a line of the user's code for one plan, interned:
-finding its number costs a walk over ruda's own frames and one lookup.
+finding its number costs a walk over ruda's own frames and one lookup. In a compiled step it is the
+line that was traced.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from __future__ import annotations
 import ctypes
 import struct
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -35,6 +38,10 @@ class _Own(dict[str, bool]):
 _own = _Own()
 
 
+# An instruction, as the id of its code and an offset, or a line that was traced.
+Place = tuple[int, int] | str
+
+
 class Form:
     """What the host knows of the indices of one plan.
 
@@ -47,7 +54,7 @@ class Form:
     def __init__(self, op: str, index: Spec, axes: Shape, lengths: Shape, wraps: bool) -> None:
         self.op, self.index, self.wraps = op, index, wraps
         self.axes, self.lengths = axes, lengths
-        self.numbers: dict[tuple[int, int], int] = {}
+        self.numbers: dict[Place, int] = {}
 
     def error(self, value: int, offset: int, which: int) -> IndexRangeError:
         """The error for ``value``, which stands ``offset`` elements into the index's memory."""
@@ -76,7 +83,7 @@ class Domain:
         self, op: str, spec: Spec, *rules: tuple[str, str, str], counts: tuple[int, ...] = ()
     ) -> None:
         self.op, self.spec, self.rules, self.counts = op, spec, rules, counts
-        self.numbers: dict[tuple[int, int], int] = {}
+        self.numbers: dict[Place, int] = {}
 
     def error(self, value: int, offset: int, which: int) -> ArgumentError:
         """The error for ``value``, which stands ``offset`` elements into the parameter."""
@@ -101,23 +108,32 @@ def coordinates(spec: Spec, offset: int) -> Shape:
 
 
 class Site:
-    """An instruction of a user's code that queued an operator, and what the host knows of it."""
+    """A place in a user's code that queued an operator, and what the host knows of it.
 
-    __slots__ = ("code", "form", "instruction", "name", "number")
+    ``at`` is a code object and the offset of an instruction, or ``file:line``.
+    """
 
-    code: CodeType
+    __slots__ = ("at", "form", "name", "number")
 
-    def __init__(self, number: int, form: Form | Domain, frame: Any, name: str | None) -> None:
-        self.number, self.form, self.name = number, form, name
-        self.code, self.instruction = frame.f_code, frame.f_lasti
+    def __init__(
+        self,
+        number: int,
+        form: Form | Domain,
+        at: tuple[CodeType, int] | str,
+        name: str | None = None,
+    ) -> None:
+        self.number, self.form, self.at, self.name = number, form, at, name
 
     @property
     def line(self) -> str:
-        """``file:line`` of the instruction."""
-        for start, stop, line in self.code.co_lines():
-            if line is not None and start <= self.instruction < stop:
-                return f"{self.code.co_filename}:{line}"
-        return f"{self.code.co_filename}:{self.code.co_firstlineno}"
+        """``file:line`` of the place."""
+        if isinstance(self.at, str):
+            return self.at
+        code, instruction = self.at
+        for start, stop, line in code.co_lines():
+            if line is not None and start <= instruction < stop:
+                return f"{code.co_filename}:{line}"
+        return f"{code.co_filename}:{code.co_firstlineno}"
 
     def error(self, value: int, offset: int, which: int) -> RudaError:
         """The error in the name of the function that was called, with the line that called it."""
@@ -133,8 +149,37 @@ _sites: dict[int, Site] = {}
 _last = 0
 
 
+class _Traced(threading.local):
+    line: Any = None
+
+
+_traced = _Traced()
+
+
+def traced(line: Any, run: Callable[..., Any]) -> Callable[..., Any]:
+    """``run`` of operators of a compiled step: faults are told of the ``line`` of theirs."""
+
+    def call(*handles: Any) -> Any:
+        before, _traced.line = _traced.line, line
+        try:
+            return run(*handles)
+        finally:
+            _traced.line = before
+
+    return call
+
+
 def site_of(form: Form | Domain) -> int:
-    """The number of the innermost frame outside of ruda, as a site of ``form``."""
+    """The number of the place that queues an operator, as a site of ``form``.
+
+    That is the line that was traced, or else the innermost frame outside of ruda.
+    """
+    if _traced.line is not None:
+        place = _traced.line.of(form.op)
+        number = form.numbers.get(place)
+        if number is not None and number > _last - _REMEMBERED:
+            return number
+        return _intern(form, place, place, None)
     frame: Any = sys._getframe(1)
     while _own[frame.f_code.co_filename] and frame.f_back is not None:
         frame = frame.f_back
@@ -143,14 +188,16 @@ def site_of(form: Form | Domain) -> int:
     # A remembered site keeps its code alive, so no other code has its id.
     if number is not None and number > _last - _REMEMBERED:
         return number
-    return _intern(form, key, frame)
+    return _intern(form, key, (frame.f_code, frame.f_lasti), _function(frame))
 
 
-def _intern(form: Form | Domain, key: tuple[int, int], frame: Any) -> int:
+def _intern(
+    form: Form | Domain, key: Place, at: tuple[CodeType, int] | str, name: str | None
+) -> int:
     global _last
     _last += 1
     number = form.numbers[key] = _last
-    _sites[number % _REMEMBERED] = Site(number, form, frame, _function(frame))
+    _sites[number % _REMEMBERED] = Site(number, form, at, name)
     return number
 
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from ruda.backends.cuda import graphs
 from ruda.backends.cuda.blas import gelu_ends, gemm, small_region
 from ruda.backends.cuda.donation import donating
+from ruda.backends.cuda.faults import traced
 from ruda.backends.cuda.launch import Launcher
 from ruda.backends.cuda.layout import Layout
 from ruda.backends.cuda.memory import ViewHandle, allocate, handle_over
@@ -360,10 +361,9 @@ class Steps(Planning):
                 log.lags(handle.block.address)
 
     def ranged(self, instruction: Any, run: Callable[..., Any]) -> Callable[..., Any]:
-        """``run`` such that profilers see whose it is, while they are told."""
+        """``run`` such that profilers see whose it is, while they are told, and faults say it."""
         line = instruction.line
-        place = f"{line.file}:{line.number}"
-        return ranges.traced(self.driver, instruction.op, place, run)
+        return traced(line, ranges.traced(self.driver, instruction.op, line.place, run))
 
     def watched(self, plan: Any, run: Callable[..., Any]) -> Callable[..., Any]:
         """``run`` such that a capture, and other streams, know what it touches."""

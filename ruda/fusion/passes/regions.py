@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ruda.fusion.graph import Instruction, Value
+from ruda.fusion.lines import Lines
 from ruda.fusion.region import Region, Step
 
 
@@ -27,7 +28,7 @@ def region_of(
     region.run = client.bind_region(region) if bind is None else bind(region, inputs)
     instruction = Instruction(region.op.name, region.run, inputs, [made[k] for k in places])
     instruction.plan = region
-    instruction.line = members[-1].line
+    instruction.line = Lines.joined((member.op, member.line) for member in members)
     return instruction
 
 
