@@ -77,3 +77,20 @@ def test_sums_over_rows(device: str, rng: np.random.Generator, n: int, dtype: st
     assert any("backward" in name and "cluster" in name for name in names)
     for got, want in zip(*found, strict=True):
         assert_close(got, want.numpy(), length=n)
+
+
+# Kept by a part of a warp, by a warp, by a block, by a cluster; rows that fill no thread's packs.
+@pytest.mark.parametrize("n", [24, 250, 1000, 9001, 20004, 40000])
+def test_far_from_zero(device: str, rng: np.random.Generator, n: int) -> None:
+    far = 1e4
+    x = (rng.standard_normal((3, n)) + far).astype(np.float32)
+    x[1] = far
+    x[2, : n // 2] = 0
+    wide = x.astype(np.float64)
+    want = (wide - wide.mean(1, keepdims=True)) / np.sqrt(wide.var(1, keepdims=True) + 1e-5)
+    got = F.layer_norm(ruda.asarray(x, device=device)).to("cpu").numpy()
+    # The mean is rounded once for all and may be off by two steps; squares do not cancel.
+    step = far * np.finfo(np.float32).eps
+    assert np.abs(got - want)[0].max() < 2 * step
+    np.testing.assert_array_less(np.abs(got[1]), 2 * step / np.sqrt(1e-5))
+    np.testing.assert_allclose(got[2], want[2], rtol=1e-5, atol=1e-5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from ruda.backends.cuda.memory import allocate
@@ -27,6 +28,15 @@ _VARIANCE = Pass(
     "EACH { const T d = x[k] - mean; squares += d * d; }",
     (("squares", "Sum", "T(0)"),),
 )
+# Where a row is kept: both at once, with a single exchange between its threads.
+_NEAR = Pass(
+    ("x",), "EACH level += x[k];", then="const T near = near_mean<LANES, VEC>(level, n, lane);"
+)
+_APART = Pass(
+    ("x",),
+    "EACH { const T d = x[k] - near; squares += d * d; }",
+    then="const T mean = join_moments<LANES, VEC, HALF>(level, squares, n, lane, scratch, turn);",
+)
 _SQUARES = Pass(("x",), "EACH squares += x[k] * x[k];", (("squares", "Sum", "T(0)"),))
 _RSTD = "const T rstd = rsqrt(squares / T(at.n) + eps);"
 _VAR = f"const T var = squares / T(at.n);\n{_RSTD}"
@@ -39,6 +49,19 @@ def _then(each: Pass, then: str) -> Pass:
 
 def _affine(has: frozenset[str]) -> str:
     return " * weight[k]" * ("weight" in has) + " + bias[k]" * ("bias" in has)
+
+
+def _held(program: Program) -> Program:
+    """The form of a centred program for rows that are kept."""
+    statistics = program.passes[1].then
+    apart = _then(_APART, f"{_APART.then}\n{statistics}")
+    return replace(
+        program,
+        passes=(_NEAR, apart, *program.passes[2:]),
+        before="T level = T(0), squares = T(0);",
+        functions='#include "ruda/moments.cuh"',
+        folded=2,
+    )
 
 
 def _tag(has: frozenset[str]) -> str:
@@ -91,7 +114,8 @@ def _forward(client: Any, plan: Any) -> Callable[..., Any] | None:
     statistics = plan.out[-1].dtype
     work = Work(client, shape, along, inputs, outs, statistics, statistics, (eps,))
     program = _forward_program(name, has)
-    return bind(plan, work, program, program, tuple(places.values()))
+    held = program if name.endswith("rms_norm") else _held(program)
+    return bind(plan, work, held, program, tuple(places.values()))
 
 
 def _backward_program(name: str, weighted: bool) -> Program:

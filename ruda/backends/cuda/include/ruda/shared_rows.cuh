@@ -17,14 +17,12 @@ template <class T, int CLUSTER, int HALF> struct Mail {
     }
 };
 
-// As over a block; LANES are those of the cluster. The parts of the blocks are folded in their order.
-// A block sends for the next turn but one only when all have sent for the next, hence read this one.
-template <int LANES, int HALF, class F, int K, class T, int CLUSTER>
-__device__ __forceinline__ void fold_group(T (&v)[K], Mail<T, CLUSTER, HALF>& mail, int& turn) {
+// What all blocks send each other, in their order: the K values of each. A block sends for the next
+// turn but one only when all have sent for the next, hence read this one.
+template <int K, class T, int CLUSTER, int HALF>
+__device__ __forceinline__ const T* exchanged(T (&v)[K], Mail<T, CLUSTER, HALF>& mail, int& turn) {
     const int side = turn & 1;
     const bool odd = turn >> 1 & 1;
-    int half = side;
-    fold_group<LANES / CLUSTER, HALF, F>(v, mail.scratch, half);
     if (turn == 0) cluster_wait();
     ++turn;
     T* sent = mail.sent[side];
@@ -34,6 +32,15 @@ __device__ __forceinline__ void fold_group(T (&v)[K], Mail<T, CLUSTER, HALF>& ma
         for (int k = 0; k < K; ++k)
             send(v[k], sent + blockIdx.z * K + k, mail.come[side], threadIdx.x);
     await(mail.come[side], odd);
+    return sent;
+}
+
+// As over a block; LANES are those of the cluster. The parts of the blocks are folded in their order.
+template <int LANES, int HALF, class F, int K, class T, int CLUSTER>
+__device__ __forceinline__ void fold_group(T (&v)[K], Mail<T, CLUSTER, HALF>& mail, int& turn) {
+    int half = turn & 1;
+    fold_group<LANES / CLUSTER, HALF, F>(v, mail.scratch, half);
+    const T* sent = exchanged(v, mail, turn);
 #pragma unroll
     for (int k = 0; k < K; ++k) {
         v[k] = sent[k];
