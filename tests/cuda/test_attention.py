@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 import ruda
 import ruda.nn.functional as F
+from ruda.backends.cuda.dnn import attention as vendor
 from ruda.testing import assert_close
 
 CASES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
@@ -157,3 +159,51 @@ def test_compiled_layers_have_the_bits_of_eager_ones(layer: Any, device: str) ->
         found.append([o.detach().numpy() for o in outs])
     for got, want in zip(*found, strict=True):
         np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_cudnn_is_asked_once_for_what_runs(
+    device: str, monkeypatch: pytest.MonkeyPatch, compiled: bool
+) -> None:
+    """A plan has no graph before it runs, or its step is bound, and then as it was asked for."""
+    asked: list[tuple[str, bool]] = []
+
+    def into(client: Any, plan: Any) -> None:
+        asked.append((plan.op.name, plan.ordered))
+
+    monkeypatch.setattr(vendor, "missing", lambda: None)
+    monkeypatch.setattr(vendor, "forward_into", into)
+    monkeypatch.setattr(vendor, "backward_into", into)
+    ruda.deterministic(False)
+    ruda.tensor.dispatch.clear_plans()
+    x = ruda.astype(ruda.asarray(np.ones((1, 1, 8, 8), "f4")), "bfloat16").to(device)
+    w = x * 2
+    x.requires_grad_()
+
+    def step(x: ruda.Tensor) -> Any:
+        (F.attention(x, x, x) * w).sum().backward()
+        grad = x.grad
+        x.grad = None
+        return grad
+
+    with ruda.deterministic():
+        want = step(x)
+    assert asked == [("attention", True), ("attention_backward", True)]
+    asked.clear()
+    run = ruda.compile(step) if compiled else step
+    for _ in range(3):
+        assert np.array_equal(run(x).to("cpu").numpy(), want.to("cpu").numpy())
+    assert asked == [("attention", False), ("attention_backward", False)]
+
+
+def test_cudnn_is_asked_for_what_was_bound() -> None:
+    """Sums are in order where that was wanted when the plan was made."""
+    asked: list[bool] = []
+    plan = SimpleNamespace(op=None, specs=(), attrs=(), out=())
+
+    def into(_: Any, plan: Any) -> None:
+        asked.append(plan.ordered)
+
+    with ruda.deterministic():
+        run = vendor._once_run(None, plan, into, lambda: "own")
+    assert asked == [] and run() == run() == "own" and asked == [True]

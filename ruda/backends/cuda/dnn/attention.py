@@ -4,10 +4,11 @@ the strategy ``vendor``.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from ruda.backends.cuda.dnn.graph import Graph, Unsupported, kept, missing
+from ruda.backends.cuda.dnn.graph import Graph, Unsupported, is_ordered, kept, missing
 from ruda.backends.cuda.prim import attention as own
 from ruda.core.dtypes import float32
 from ruda.core.errors import StrategyError
@@ -16,6 +17,16 @@ from ruda.tensor.determinism import is_deterministic
 
 _DEEPEST = 256
 ORDERED_PRICES = {"attention_backward": "cuDNN's deterministic kernel: up to half as fast again"}
+
+
+class _Later(NamedTuple):
+    """A plan whose graph is made later, and whether sums had to be in order when it was bound."""
+
+    op: Any
+    specs: tuple[Spec, ...]
+    attrs: tuple[Any, ...]
+    out: tuple[Spec, ...]
+    ordered: bool
 
 
 def lack(client: Any, strategy: str, specs: tuple[Spec, ...], attrs: tuple[Any, ...]) -> str | None:
@@ -119,7 +130,7 @@ def backward_into(client: Any, plan: Any) -> Callable[..., None] | None:
     operands = [g.operand(s.shape, s.strides, s.dtype) for s in (q, k, v, out, dy)]
     stats = g.operand((*lse.shape, 1), (*lse.strides, 1), float32)
     masking = _masking(g.cudnn, q, k, plan.attrs)
-    ordered = {"use_deterministic_algorithm": is_deterministic()}
+    ordered = {"use_deterministic_algorithm": is_ordered(plan)}
     grads = g.graph.sdpa_backward(*operands, stats, **masking, **ordered)
     for grad, spec in zip(grads, plan.out[:3], strict=True):
         g.result(grad, spec.shape, spec.strides, spec.dtype)
@@ -136,23 +147,48 @@ def backward_into(client: Any, plan: Any) -> Callable[..., None] | None:
 
 def forward(client: Any, plan: Any) -> Callable[..., Any] | None:
     """The function from q, k, v to the result and the log-sum-exp of the scores."""
-    write = forward_into(client, plan)
-    if write is None:
-        return _by_own(client, plan, own.forward)
-    return own.made(client, plan.out, write)
+    return _bound(client, plan, forward_into, own.forward)
 
 
 def backward(client: Any, plan: Any) -> Callable[..., Any] | None:
     """The function from the gradient and the forward's operands to dq, dk, dv."""
-    write = backward_into(client, plan)
-    if write is None:
-        return _by_own(client, plan, own.backward)
-    return own.made(client, plan.out, write)
+    return _bound(client, plan, backward_into, own.backward)
 
 
-def _by_own(client: Any, plan: Any, bind: Callable[..., Any]) -> Callable[..., Any] | None:
-    """Our own kernel, for ``flash_unit``, and for ``auto`` where cuDNN cannot."""
-    return bind(client, plan) if plan.attrs[-1] in ("auto", "flash_unit", "vendor") else None
+def _bound(
+    client: Any, plan: Any, into: Callable[..., Any], bind: Callable[..., Any]
+) -> Callable[..., Any] | None:
+    """cuDNN's graph, or our own kernel: for ``flash_unit``, and for ``auto`` where cuDNN cannot."""
+    strategy = plan.attrs[-1]
+    if strategy == "auto" and is_wanted(client, plan):
+        found = bind(client, plan)
+        if found is not None:
+            return _once_run(client, plan, into, found)
+    write = into(client, plan)
+    if write is not None:
+        return own.made(client, plan.out, write)
+    return bind(client, plan) if strategy in ("auto", "flash_unit", "vendor") else None
+
+
+def _once_run(
+    client: Any, plan: Any, into: Callable[..., Any], otherwise: Callable[..., Any]
+) -> Callable[..., Any]:
+    """cuDNN's graph, made when it is first run or ``settle`` is called.
+
+    A compiled step may never run the plan itself.
+    """
+    later = _Later(plan.op, plan.specs, plan.attrs, plan.out, is_deterministic())
+
+    @functools.cache
+    def chosen() -> Callable[..., Any]:
+        write = into(client, later)
+        return otherwise if write is None else own.made(client, plan.out, write)
+
+    def run(*handles: Any) -> Any:
+        return chosen()(*handles)
+
+    run.settle = chosen  # type: ignore[attr-defined]
+    return run
 
 
 def _built(g: Graph, plan: Any) -> Callable[..., None] | None:

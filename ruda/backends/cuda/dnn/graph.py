@@ -41,6 +41,11 @@ def _handle(device: int) -> Any:
     return frontend().create_handle()
 
 
+def is_ordered(plan: Any) -> bool:
+    """Whether its sums must be in one order: as ``plan`` says, else as it is asked for now."""
+    return bool(getattr(plan, "ordered", is_deterministic()))
+
+
 def kept(make: Callable[..., Any]) -> Callable[..., Any]:
     """``make`` of a client, a plan and more that follows from the plan, once for plans alike.
 
@@ -50,7 +55,7 @@ def kept(make: Callable[..., Any]) -> Callable[..., Any]:
     made: dict[Any, Any] = {}
 
     def found(client: Any, plan: Any, *more: Any) -> Any:
-        how = getattr(plan, "precision", None), is_deterministic()
+        how = getattr(plan, "precision", None), is_ordered(plan)
         key = (client, plan.op.name, plan.specs, plan.out, plan.attrs, *how)
         one = made.get(key, made)
         if one is made:
