@@ -137,28 +137,28 @@ def _unplaced(like: RudaTensor, shape: tuple[int, ...]) -> RudaTensor:
 
 
 def _most(peak: Callable[[int], int], budget: int, start: int) -> int:
-    """The largest count whose peak is within ``budget``: the peak grows with the count."""
-    fits, low = 0, peak(1)
-    if low > budget:
+    """A count whose peak is within ``budget`` while that of one more is not; 0 for none.
+
+    Peaks go up in stairs, as pools give memory in pieces: every second guess is the middle, so that
+    a line that leads to the edge of a stair is not followed by single steps.
+    """
+    lowest = peak(1)
+    if lowest > budget:
         return 0
-    fits, count, known = 1, max(start, 2), {1: low}
-    fails = 0
-    while not fails or fails - fits > 1:
-        known[count] = peak(count)
-        if known[count] <= budget:
-            fits = max(fits, count)
-        else:
-            fails = min(fails or count, count)
-        other = max(n for n in known if n < max(known))
-        slope = max((known[max(known)] - known[other]) / (max(known) - other), 1)
-        guess = int(fits + (budget - known[fits]) / slope)
-        if fails:
-            guess = min(max(guess, fits + 1), fails - 1)
-            # The line is a good guess once, and near its mark from then on.
-            count = guess if guess not in known else (fits + fails) // 2
-        else:
-            count = min(max(guess, fits + 1), 8 * fits)
-    return fits
+    fits, fails, count, halve = (1, lowest), None, max(start, 2), False
+    while fails is None or fails[0] - fits[0] > 1:
+        found = count, peak(count)
+        fits, fails = (found, fails) if found[1] <= budget else (fits, found)
+        if fails is None:
+            slope = max((fits[1] - lowest) / (fits[0] - 1), 1e-9)
+            guess = int(fits[0] + min((budget - fits[1]) / slope, 7 * fits[0]))
+            count = max(guess, fits[0] + fits[0] // 16 + 1)
+            continue
+        gap = fails[0] - fits[0]
+        share = 0.5 if halve else (budget - fits[1]) / (fails[1] - fits[1])
+        count = fits[0] + min(max(int(share * gap), 1), gap - 1)
+        halve = not halve
+    return fits[0]
 
 
 def _size(n: int) -> str:

@@ -11,6 +11,7 @@ import pytest
 
 import ruda
 from ruda import nn, optim
+from ruda.fusion.memory import _most
 from ruda.fusion.ordering import live_bytes
 from ruda.fusion.tree import Given
 from tests.fusion.dry import dry
@@ -116,6 +117,22 @@ def test_the_largest_batch_for_a_budget() -> None:
             assert (peak - max(extra, 0) <= budget) == fits
             del again, args
         assert step.largest_batch(1000, *batch("cuda", 32)) == 0
+
+
+@pytest.mark.parametrize("start", [1, 700, 1_000_000])
+@pytest.mark.parametrize("stair", [1, 1 << 12, 1 << 21])
+def test_the_largest_count_is_found_on_stairs_too(stair: int, start: int) -> None:
+    asked: list[int] = []
+
+    def peak(count: int) -> int:
+        asked.append(count)
+        return 5000 + -(-512 * count // stair) * stair
+
+    for budget in (4999, 5512, 3_000_000, 123_456_789):
+        asked.clear()
+        found = _most(peak, budget, start)
+        assert (peak(found) if found else 0) <= budget < peak(found + 1)
+        assert len(asked) <= 60
 
 
 def test_on_the_cpu_the_peak_follows_from_shapes() -> None:

@@ -58,24 +58,44 @@ def test_lint_names_layout_copies_and_values_read_on_the_host() -> None:
     assert "a value is read while tracing" in "\n".join(map(str, reads.lint()))
 
 
-def test_two_hundred_lengths_are_eight_signatures_at_most() -> None:
-    embed, head = nn.Embedding(20, 8), nn.Linear(8, 20)
+def in_buckets(where: str) -> Any:
+    """A step that has seen 200 lengths, padded, each as it is without padding."""
+    embed, head = nn.Embedding(20, 8).to(where), nn.Linear(8, 20).to(where)
 
     @ruda.compile
     def compiled(x: Any, length: Any) -> Any:
         logits = head(embed(x))[:, :-1]
-        seen = ruda.arange(logits.shape[1]) < length - 1
+        seen = ruda.arange(logits.shape[1], device=where) < length - 1
         losses = F.cross_entropy(logits, x[:, 1:], reduction="none")
         return ruda.where(seen, losses, 0.0).sum() / (x.shape[0] * (length - 1))
 
     rng = np.random.default_rng(0)
     for length in rng.integers(2, 513, 200).tolist():
-        x = ruda.asarray(rng.integers(0, 20, (2, length)))
+        x = ruda.asarray(rng.integers(0, 20, (2, length)), device=where)
         padded, count = ruda.bucket(x, 512)
         assert padded.shape[1] <= max(length * 1.5 + 8, 32)
         wanted = F.cross_entropy(head(embed(x))[:, :-1], x[:, 1:])
         np.testing.assert_allclose(compiled(padded, count).item(), wanted.item(), rtol=1e-4)
-    assert len(compiled._all()) <= 8
+    return compiled
+
+
+def kernels(program: Any) -> set[str]:
+    """The names of the kernels of a captured program."""
+    return {one.name for found in program.captured.notes.found.values() for one in found}
+
+
+def test_two_hundred_lengths_are_eight_signatures_at_most() -> None:
+    assert len(in_buckets("cpu")._all()) <= 8
+
+
+def test_lengths_share_kernels() -> None:
+    with dry():
+        step = network("cuda", depth=1)
+        for rows in (32, 48, 64, 96, 128, 192, 256, 384):
+            step(*batch("cuda", rows))
+        found = [kernels(program) for program in step._all()]
+        assert len(found) == 8
+        assert len(set().union(*found)) <= 1.5 * max(map(len, found))
 
 
 def test_lengths_beyond_the_longest_are_refused() -> None:

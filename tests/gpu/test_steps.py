@@ -11,6 +11,9 @@ import pytest
 import ruda
 import ruda.nn.functional as F
 from ruda import cuda, nn, optim
+from ruda.core.devices import client
+from ruda.fusion.captured import Captured
+from tests.fusion.test_reports import in_buckets, kernels
 from tests.training import step_of
 
 
@@ -43,7 +46,7 @@ def test_training_equals_that_of_the_cpu(compiled: bool, device: str) -> None:
         np.testing.assert_allclose(got, want, rtol=2e-4, atol=1e-5)
 
 
-def network(where: str) -> Any:
+def network(where: str, rows: int = 2048) -> Any:
     """A compiled training step in half precision, and a batch."""
     layers = [nn.Sequential(nn.Linear(128, 128), nn.LayerNorm(128), nn.GELU()) for _ in range(3)]
     model = nn.Sequential(*layers, nn.Dropout(0.1), nn.Linear(128, 10)).to(where)
@@ -58,8 +61,8 @@ def network(where: str) -> Any:
         opt.zero_grad()
         return loss
 
-    x = ruda.asarray(values(2048, 128), device=where)
-    return step, x, ruda.asarray(np.arange(2048) % 10, device=where)
+    x = ruda.asarray(values(rows, 128), device=where)
+    return step, x, ruda.asarray(np.arange(rows) % 10, device=where)
 
 
 def test_the_peak_of_a_step_is_known_beforehand(device: str) -> None:
@@ -74,7 +77,72 @@ def test_the_peak_of_a_step_is_known_beforehand(device: str) -> None:
         assert cuda.max_memory_allocated() <= 1.05 * predicted.peak
         assert again or cuda.max_memory_allocated() >= 0.95 * predicted.peak
     assert "replayed as one graph" in step.explain()
-    assert 0 < step.largest_batch(predicted.peak, x, y) <= 2100
+    rows = step.largest_batch(predicted.peak, x, y)
+    assert 1900 <= rows <= 2100
+
+
+def test_the_largest_batch_is_as_large_as_the_budget(device: str) -> None:
+    step, x, y = network(device)
+    budget = step.memory(x, y).peak + (64 << 20)
+    largest = step.largest_batch(budget, x, y)
+    assert largest > 2048
+    del step, x, y
+    for rows, fits in ((largest, True), (largest * 5 // 4, False)):
+        gc.collect()
+        cuda.empty_cache()
+        step, x, y = network(device, rows)
+        cuda.reset_peak_memory_stats()
+        step(x, y)
+        assert (cuda.max_memory_allocated() <= 1.05 * budget) == fits
+        del step, x, y
+
+
+def test_two_hundred_lengths_are_eight_graphs_that_share_kernels(device: str) -> None:
+    programs = in_buckets(device)._all()
+    assert len(programs) <= 8 and all(p.stepwise is None for p in programs)
+    found = [kernels(program) for program in programs]
+    assert len(set().union(*found)) <= 1.5 * max(map(len, found))
+
+
+def test_tokens_are_decoded_by_one_graph(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the cache holds, nothing is captured again, copied, or read by the host."""
+    captures, reads = [], []
+    capture, read = Captured.capture, client(device).read
+    monkeypatch.setattr(Captured, "capture", lambda self: captures.append(self) or capture(self))
+
+    def decode(compiled: bool) -> Any:
+        ruda.random.manual_seed(2)
+        embed, head = nn.Embedding(50, 64).to(device), nn.Linear(64, 50).to(device)
+        cache = nn.KVCache(2, 32, heads=2, head_dim=32, device=device)
+
+        def step(tokens: Any) -> Any:
+            with ruda.no_grad():
+                batch, time = tokens.shape
+                x = embed(tokens).reshape((batch, time, 2, 32)).permute_dims((0, 2, 1, 3))
+                places = cache.positions(time)
+                keys, kept = cache.append(x, x * 0.5)
+                mixed = F.attention(x, keys, kept, mask=cache.visible(places))
+                last = mixed[:, :, -1].reshape((batch, 64))
+                return ruda.random.categorical(F.softmax(head(last)))[:, None]
+
+        run = ruda.compile(step) if compiled else step
+        tokens = []
+        for prompt in (7, 3):
+            cache.reset()
+            token = ruda.asarray(np.arange(2 * prompt).reshape(2, prompt), device=device)
+            for _ in range(12):
+                token = run(token)
+                tokens.append(token)
+        if compiled:
+            assert len(run._all()) == 3 and all(p.stepwise is None for p in run._all())
+            # Both prompts and the step for one token, which reads that where it lies if it can.
+            assert 3 <= len(captures) <= 4
+        return tokens
+
+    monkeypatch.setattr(client(device), "read", lambda *a: reads.append(a) or read(*a))
+    tokens = decode(True)
+    assert not reads
+    assert [t.tolist() for t in tokens] == [t.tolist() for t in decode(False)]
 
 
 def test_a_step_says_what_it_launches_and_how_long_that_takes(device: str) -> None:
