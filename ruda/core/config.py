@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from typing import Any
 
 VARIABLES: dict[str, tuple[str, str]] = {
     "RUDA_DEVICE": (
@@ -40,3 +42,18 @@ VARIABLES: dict[str, tuple[str, str]] = {
 def value(name: str) -> str:
     """The value of the variable ``name``, or its default; an empty one counts as unset."""
     return os.environ.get(name) or VARIABLES[name][0]
+
+
+def watch(name: str) -> Callable[[], Any]:
+    """What gives something that differs once the variable ``name`` is another one.
+
+    It looks into the table behind ``os.environ``, where there is one: a lookup that finds nothing
+    raises and catches an error otherwise, at each call of a compiled step.
+    """
+    variables = os.environ
+    table = getattr(variables, "_data", None)
+    if table.__class__ is not dict:
+        return lambda: os.environ.get(name)
+    key = variables.encodekey(name)
+    find = table.get
+    return lambda: find(key) if os.environ is variables else os.environ.get(name)

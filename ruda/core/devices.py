@@ -92,6 +92,14 @@ def _automatic_device() -> Device:
     return Device("cuda" if probe.usable_gpus() else "cpu")
 
 
+_named = config.watch("RUDA_DEVICE")
+
+
+def choice() -> tuple[Any, ...]:
+    """What the default device follows from: while it is the same, so is the device."""
+    return _default, _named()
+
+
 def known_clients() -> list[Client]:
     """The clients that were made so far."""
     return list(_clients.values())

@@ -148,6 +148,16 @@ def is_grad_enabled() -> bool:
     return MODE.get().grad
 
 
+class Changes:
+    """``mark`` is another object after each change of any module, optimizer or schedule."""
+
+    __slots__ = ("mark",)
+
+    def __init__(self) -> None:
+        self.mark = object()
+
+
+CHANGES = Changes()
 _MISSING = object()
 _SCALARS = (bool, int, float, str, type(None))
 
@@ -167,3 +177,4 @@ def state_changed(owner: Any, name: str, value: Any) -> None:
     if tracer is not None:
         tracer.state_changed(owner, name, value)
     object.__setattr__(owner, "_ruda_version", getattr(owner, "_ruda_version", 0) + 1)
+    CHANGES.mark = object()

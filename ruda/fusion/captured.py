@@ -86,9 +86,6 @@ class Captured:
         self.arguments: list[tuple[Any, Any, Any]] = []
         # What copies an argument to its slot, and the slot's address, and the argument.
         self.copies: list[tuple[Callable[..., None], int, Any]] = []
-        # Handles of state, and where they were.
-        self.states: list[Any] = []
-        self.places: list[int] = []
         # By operator, once they are measured, and the bytes that a copy moves in a second.
         self.times: dict[Instruction, float] = {}
         self.bandwidth: float | None = None
@@ -148,8 +145,6 @@ class Captured:
             if value.kind == "scalar":
                 continue
             if isinstance(source, Held):
-                self.states.append(source.handle)
-                self.places.append(self.client.address(source.handle))
                 self.fixed[value] = Value("constant", value.spec, source.handle)
                 continue
             if self.near is not None:
@@ -261,10 +256,6 @@ class Captured:
             times, bandwidth = clock.finish()
             self.times = {i: min(t, self.times.get(i, t)) for i, t in times.items()}
             self.bandwidth = max(bandwidth, self.bandwidth or 0.0)
-
-    def fits(self) -> bool:
-        """Whether all state is where it was."""
-        return [*map(self.client.address, self.states)] == self.places
 
     def run(self, given: Given) -> Callable[[Value], Any]:
         """One run; returns what finds the values that leave it."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from types import MethodType
 from typing import Any
 
+from ruda.core.mode import CHANGES, Changes
 from ruda.fusion.guards import (
     SCALARS,
     Contents,
@@ -21,6 +22,23 @@ from ruda.fusion.guards import (
     class_attribute,
     same,
 )
+
+
+class _Versions:
+    """The versions of all owners, which are looked at when any in this process has moved."""
+
+    def __init__(self, owners: list[Versioned]) -> None:
+        self.owners = owners
+        # The mark of a time when all of them held: none so far.
+        self.seen = Changes()
+
+    def hold(self) -> bool:
+        """Whether each owner is as it was, or back at that."""
+        mark = CHANGES.mark
+        if not all(owner.holds() for owner in self.owners):
+            return False
+        self.seen.mark = mark
+        return True
 
 
 class _Chain:
@@ -85,9 +103,11 @@ class _Chain:
             text = repr(key) if key.__class__ in (str, int) else self.name(key)
             self.expect(f"{name}[{text}]", value)
 
-    def owner(self, owner: Versioned) -> None:
-        """A versioned object has the version that was looked at last."""
-        self.terms.append(f"{self.name(owner.owner)}._ruda_version == {self.name(owner)}.version")
+    def owners(self, owners: list[Versioned]) -> None:
+        """No versioned object has changed since all were looked at last."""
+        found = _Versions(owners)
+        still = f"{self.name(CHANGES)}.mark is {self.name(found.seen)}.mark"
+        self.terms.append(f"({still} or {self.name(found)}.hold())")
 
     def function(self) -> Callable[[], bool]:
         """What tells whether all of it holds."""
@@ -108,8 +128,8 @@ def checked(guards: Guards, bare: Iterable[Any]) -> Callable[[], bool]:
         chain.guard(guard)
     for content in guards.contents:
         chain.contents(content)
-    for owner in guards.versioned:
-        chain.owner(owner)
+    if guards.versioned:
+        chain.owners(guards.versioned)
     for leaf in bare:
         chain.terms.append(f"{chain.name(leaf)}.grad is None")
     return chain.function()

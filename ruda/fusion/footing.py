@@ -11,6 +11,7 @@ from collections.abc import Callable
 from itertools import accumulate
 from typing import Any
 
+from ruda.core.devices import choice
 from ruda.core.devices import client as client_of
 from ruda.core.errors import CaptureError
 from ruda.fusion.checks import checked
@@ -36,7 +37,7 @@ class Footing:
     def __init__(self, tracer: Tracer, guards: Guards, given: Given, tensors: Named) -> None:
         self.client = tracer.client
         self.guards = guards
-        self.defaults = defaults()
+        self.defaults, self._choice = defaults(), choice()
         self._take_leaves(tracer)
         self._take_tensors(tracer, given, tensors)
         self._take_memory(tracer, given)
@@ -113,9 +114,14 @@ class Footing:
             and cells.bases.get(id(value.handle.root)) in changed
         ]
 
+    @property
+    def simple(self) -> bool:
+        """Whether arguments at the places of a right call are right again, whatever shows them."""
+        return not (self.graded or self.pins or self.offsets)
+
     def holds(self, given: Given) -> bool:
         """Whether a program is right for a call with the same key of arguments."""
-        if not self._guarded() or defaults() != self.defaults:
+        if not self.unchanged():
             return False
         for leaf, spec in self.graded:
             if leaf.grad is None or leaf.grad.spec is not spec:
@@ -123,6 +129,17 @@ class Footing:
         if not all((h := given.leaves[i].handle) is r or h.root is r for i, r in self.pins):
             return False
         return not self.writes or self._apart(given)
+
+    def unchanged(self) -> bool:
+        """Whether all holds that has nothing to do with the arguments of a call."""
+        if not self._guarded():
+            return False
+        client, floating, integer, ordered = self.defaults
+        if choice() != self._choice:
+            return defaults() == self.defaults
+        own = client.defaults
+        kept = own.floating is floating and own.integer is integer
+        return kept and is_deterministic() is ordered
 
     def _guarded(self) -> bool:
         """Whether the guards hold, and leaves without a gradient still have none."""

@@ -149,15 +149,17 @@ class Program:
         found += [guard.holder for guard in self.guards.plain if guard.name == "node"]
         return [t for t in found if t.node is not None and t.is_leaf]
 
-    def run(self, given: Given) -> Any:
-        """One replay: all operators, then the outputs, then one commit of all changes."""
+    def run(self, given: Given) -> tuple[Any, Captured | None]:
+        """One replay: all operators, then the outputs, then one commit of all changes.
+
+        What comes back is the result, and the step on fixed places that has run, if one has.
+        """
         whole = self._whole()
         if whole is not None:
             whole = self.nearby.choose(self, whole, given)
-            out, calls = self.finish(given, whole.run(given), self.inside)
-            commit(calls)
+            out = self.replayed(whole, given)
             self._capture(whole)
-            return out
+            return out, whole
         look = looker(self.replay.run(given), self.replay.registers)
         inside = self.updates.overwritten if self.updates is not None else set()
         out, calls = self.finish(given, look, inside)
@@ -167,14 +169,19 @@ class Program:
             with uninterrupted():
                 self.updates.run(look)
                 commit(calls)
+        return out, None
+
+    def replayed(self, whole: Captured, given: Given) -> Any:
+        """One run of ``whole``, this step on fixed places: the outputs, once all is committed."""
+        out, calls = self.finish(given, whole.run(given), self.inside)
+        commit(calls)
         return out
 
     def _whole(self) -> Captured | None:
-        """The step on fixed places, made anew where state has moved; None where that cannot be."""
+        """The step on fixed places, as state lies where it lies for good; None if it cannot be."""
         if self.stepwise not in (None, _ONCE):
             return None
-        if self.captured is None or not self.captured.fits():
-            self.captured = None
+        if self.captured is None:
             try:
                 self.captured = self.on_places()
             except Uncapturable as error:

@@ -36,8 +36,11 @@ class CapturedGraph:
                 mark = order.mark_of(address)
                 order.settle(mark, stream)
                 mark.writer, mark.epoch, mark.readers = stream, stream.epoch, {}
-        with client.failures("graph"):
-            client.driver.launch_graph(self.executable, client.now.stream)
+        driver = client.driver
+        try:
+            driver.launch_graph(self.executable, client.now.stream)
+        except driver.errors as error:
+            raise client.failure("graph", error) from error
 
     def release(self) -> None:
         """Give the graph back, and let its memory go once its last replay is over."""

@@ -1,0 +1,66 @@
+"""The last call of a compiled step, kept so that another one like it is known at a glance.
+
+In a loop most calls give tensors of the same specs at the same addresses, or nothing at all. What
+the key of arguments, the look for shared memory and the choice of a graph would find out again is
+then known: only what has nothing to do with arguments is left to be asked.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ruda.fusion.tree import Given
+from ruda.tensor.tensor import RudaTensor
+
+
+class Lane:
+    """``whole``, the graph of ``program`` that ran, and what came with that call."""
+
+    __slots__ = ("address", "mode", "places", "program", "whole")
+
+    def __init__(self, program: Any, whole: Any, mode: Any, args: tuple[Any, ...]) -> None:
+        self.program, self.whole, self.mode = program, whole, mode
+        self.address = whole.client.address
+        self.places = [
+            (None, 0) if value.__class__ is float else (value.spec, self.address(value.handle))
+            for value in args
+        ]
+
+    def leads(self, mode: Any, args: tuple[Any, ...]) -> bool:
+        """Whether a call with positional arguments alone would end in the same graph."""
+        if mode is not self.mode or len(args) != len(self.places) or self.whole.client.guarded:
+            return False
+        for value, (spec, place) in zip(args, self.places, strict=True):
+            if spec is None:
+                if value.__class__ is not float:
+                    return False
+            elif not _plain(value) or value.spec is not spec or self.address(value.handle) != place:
+                return False
+        return self.program.footing.unchanged()  # type: ignore[no-any-return]
+
+
+def _plain(value: Any) -> bool:
+    """Whether an argument is a tensor over memory of its own, without a node."""
+    if value.__class__ is not RudaTensor or value.node is not None:
+        return False
+    return value.qparams is None and value.handle.root is None
+
+
+def lane_of(program: Any, whole: Any, mode: Any, args: tuple[Any, ...]) -> Lane | None:
+    """The lane of a call that has run; None where a glance at the next one would not do.
+
+    That is where a graph copies its arguments, which may be elsewhere each time, and where they
+    show memory of the state or of gradients.
+    """
+    if whole is None or whole.graph is None or whole.arguments or whole.client.guarded:
+        return None
+    if not program.footing.simple or not all(v.__class__ is float or _plain(v) for v in args):
+        return None
+    return Lane(program, whole, mode, args)
+
+
+def given_by(args: tuple[Any, ...]) -> Given:
+    """Arguments that are leaves themselves, without the key of a call."""
+    given = object.__new__(Given)
+    given.leaves = [*args]
+    return given
