@@ -11,7 +11,7 @@ import pytest
 import ruda
 import ruda.nn.functional as F
 from ruda.backends.cuda.blas import lt
-from ruda.backends.cuda.prim import linear_loss
+from ruda.backends.cuda.prim import linear_blocks, linear_groups
 from ruda.core.errors import IndexRangeError
 from ruda.ops.table import TABLE
 from ruda.tensor.dispatch import clear_plans
@@ -21,12 +21,16 @@ from tests.cuda.test_steps import Queued
 
 ROWS, HIGH, CLASSES = 37, 16, 40
 SMALL = {
-    # Chunks of 9 rows, groups of 9, 5 rows that wait beside the weight, 16 classes in a block.
-    "_LOGITS": 4 * CLASSES * 9,
-    "_GROUP": 2 * CLASSES * 9,
-    "_WAITING": 2 * CLASSES * 5,
-    "_BLOCK": 2 * ROWS * 16,
-    "_AGAIN": 4 * 16 * 7,
+    # Chunks of 5 rows in groups of 9.
+    (linear_groups, "_GROUP"): 2 * CLASSES * 9,
+    (linear_groups, "_CHUNK"): 4 * CLASSES * 5,
+    # Chunks of 15 rows, for the sum in front has room for them; blocks of 8 classes, of which one
+    # is kept in the gradient of the weight and one beside it.
+    (linear_blocks, "_CHUNK"): 4 * CLASSES * 9,
+    (linear_blocks, "_ALL"): 4 * ROWS * HIGH + 2 * ROWS * 8,
+    (linear_blocks, "_AGAIN"): 4 * 8 * 7,
+    (linear_blocks, "_FEWEST"): 1,
+    (linear_blocks, "_MOST"): 8,
 }
 
 
@@ -36,8 +40,8 @@ def library(client: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     fake = CublasLt()
     made = lt.Library(client, fake)
     monkeypatch.setattr(lt, "library", lambda client: made)
-    for name, room in SMALL.items():
-        monkeypatch.setattr(linear_loss, name, room)
+    for (module, name), room in SMALL.items():
+        monkeypatch.setattr(module, name, room)
     clear_plans()
     yield
     clear_plans()
@@ -89,6 +93,24 @@ def test_all_ways_of_parts(device: str, dtype: str, biased: bool) -> None:
 def test_fewer_rows_than_wait_in_the_weight(device: str) -> None:
     check(device, "bfloat16", inputs(12), True)
     check(device, "bfloat16", inputs(18), True)
+
+
+@pytest.mark.parametrize("rows", [1, 7, 64, 130, 1000])
+@pytest.mark.parametrize("size", [8, 30, 400])
+def test_no_block_overwrites_what_is_kept(rows: int, size: int) -> None:
+    high, classes = 48, 331
+    found = linear_blocks.places(rows, high, classes, size, room=3 * rows * size)
+    blocks = found.blocks
+    assert [low for low, _ in blocks[1:]] == [end for _, end in blocks[:-1]]
+    assert blocks[-1][1] == classes
+    homes = [found.start + rows * low for low, _ in blocks[: found.inside]]
+    assert all(home >= end * high for home, (_, end) in zip(homes, blocks, strict=False))
+    if homes:
+        assert found.start + rows * blocks[found.inside - 1][1] <= classes * high
+    assert sum(run.count for run in found.runs()) == found.kept <= len(blocks)
+    for first, count in found.runs():
+        sizes = {end - low for low, end in blocks[first : first + count]}
+        assert len(sizes) == 1
 
 
 def test_sums_of_a_half_type(device: str) -> None:

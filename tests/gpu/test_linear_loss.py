@@ -9,7 +9,7 @@ import pytest
 
 import ruda
 import ruda.nn.functional as F
-from ruda.backends.cuda.prim import linear_loss
+from ruda.backends.cuda.prim import linear_blocks, linear_groups
 from ruda.tensor.dispatch import clear_plans
 from ruda.testing import assert_close
 
@@ -41,10 +41,13 @@ def check(device: str, dtype: str, **options: Any) -> None:
 @pytest.fixture
 def parts(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Rooms that these sizes fill several times."""
-    rooms = {"_LOGITS": 4 * CLASSES * 256, "_GROUP": 2 * CLASSES * 512}
-    rooms |= {"_WAITING": 2 * CLASSES * 256, "_BLOCK": 2 * ROWS * 2048, "_AGAIN": 4 * 2048 * 128}
-    for name, room in rooms.items():
-        monkeypatch.setattr(linear_loss, name, room)
+    groups = {"_GROUP": 2 * CLASSES * 512, "_CHUNK": 4 * CLASSES * 256}
+    # Some blocks of nine are kept in the gradient of the weight, some beside it, some not at all.
+    blocks = {"_CHUNK": 4 * CLASSES * 256, "_ALL": 4 * CLASSES * 256 + 2 * ROWS * 5000}
+    blocks |= {"_MOST": 1024, "_AGAIN": 4 * 1024 * 128}
+    for module, rooms in ((linear_groups, groups), (linear_blocks, blocks)):
+        for name, room in rooms.items():
+            monkeypatch.setattr(module, name, room)
     clear_plans()
     yield
     clear_plans()

@@ -7,7 +7,7 @@ where the logits lie.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -223,7 +223,42 @@ def _bound(client: Any, plan: Any) -> Callable[..., Any] | None:
     if mass is None:
         return bind(plan, work, held, program, order)
     inner = bind(plan, work, held, program, (*order, len(specs)))
-    return None if inner is None else lambda *handles: inner(*handles, mass(handles[-1]))
+    if inner is None:
+        return None
+
+    def run(*handles: Any) -> Any:
+        return inner(*handles, mass(handles[-1]))
+
+    # A kernel over rows, which nothing can be joined to: its last operand is made here.
+    run.closed = True  # type: ignore[attr-defined]
+    return run
+
+
+def into(
+    client: Any, op: str, name: str, specs: Sequence[Spec], dx: Spec | None, attrs: Any
+) -> Callable[..., None]:
+    """The row ``name`` into memory that is there: from the addresses of outputs and operands.
+
+    They are ``specs``: dy if the row has one, logits [N, V] and dense targets. ``attrs`` are those
+    behind the axis, ``op`` is who speaks of a wrong target, and ``dx`` may have a dtype of its own.
+    """
+    kind, (ignore, smoothing, z_loss) = _KINDS[name], attrs
+    *_, logits, target = specs
+    shape, wide = logits.shape, compute_of(logits.dtype)
+    dy = [row_of("dy", spec, shape, (1,)) for spec in specs[:-2]]
+    inputs = (*dy, rows_of("logits", logits, shape), row_of("target", target, shape, (1,)))
+    written = () if dx is None else (rows_of("dx", dx, shape),)
+    form = _Classes(op, target, 1, shape[1], ignore)
+    scalars = (float(ignore), smoothing, z_loss)
+    program = kind.program(False, smoothing > 0)
+    work = Work(client, shape, (1,), inputs, written, wide, wide, scalars, form)
+    kernel = Kernel(work, program if kind.keeps else None, program)
+
+    def run(*addresses: int) -> None:
+        launcher, _, _ = kernel.made(kernel.pick((*addresses[: len(written)], addresses[-2])))
+        launcher(*addresses, *client.faults.parameters(form))
+
+    return run
 
 
 _KINDS = {
