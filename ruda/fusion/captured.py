@@ -117,6 +117,8 @@ class Captured:
         self.rest = [(t, v) for t, v in writes if v not in self.updates.overwritten]
         self.kept = [v for v in wanted if v not in self.updates.overwritten]
         needed = [*self.kept, *(v for _, v in self.rest), *self.updates.inputs]
+        # A view that leaves the step is copied out with all of the memory that it shows.
+        needed += [v.memory for v in self.kept]
         aside = set() if self.frugal else branch(inside)
         self.given = donations(client, inside, needed)
         inner.instructions = [self._fixed(i, i in aside) for i in inside]

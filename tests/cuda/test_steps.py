@@ -67,6 +67,21 @@ def test_outputs_of_earlier_replays_stay_as_they_were(deferred: Any) -> None:
         np.testing.assert_array_equal(part.numpy(), values(6, seed=i)[1:] * 2)
 
 
+def test_a_view_leaves_a_step_whose_base_is_not_used_last(deferred: Any) -> None:
+    @ruda.compile
+    def step(x: Any) -> Any:
+        y = ruda.exp(x)
+        return y[1:], ruda.pad(y, ((0, 2),)), ruda.flip(y)
+
+    for i in range(4):
+        want = np.exp(values(6, seed=i))
+        part, padded, turned = step(on(values(6, seed=i)))
+        np.testing.assert_allclose(part.numpy(), want[1:], rtol=1e-6)
+        np.testing.assert_allclose(padded.numpy(), np.pad(want, (0, 2)), rtol=1e-6)
+        np.testing.assert_allclose(turned.numpy(), want[::-1], rtol=1e-6)
+    assert "replayed as one graph" in step.explain()
+
+
 def test_state_is_written_once_per_replay(deferred: Any) -> None:
     total, count = on(np.zeros(3, "f")), on(np.zeros((), "f"))
 
