@@ -95,7 +95,7 @@ def test_lengths_share_kernels() -> None:
             step(*batch("cuda", rows))
         found = [kernels(program) for program in step._all()]
         assert len(found) == 8
-        assert len(set().union(*found)) <= 1.5 * max(map(len, found))
+        assert len(set().union(*found)) < sum(map(len, found)) / 2
 
 
 def test_lengths_beyond_the_longest_are_refused() -> None:
