@@ -24,7 +24,10 @@ def first_step(library: str, folder: str) -> dict[str, Any]:
     """What a process says that keeps its compiled code in `folder`."""
     places = {name: os.path.join(folder, name.lower()) for name in _CACHES}
     command = [sys.executable, "-m", "benchmarks.works.cold", library, repr(time.time())]
-    out = subprocess.run(command, env=os.environ | places, capture_output=True, text=True)
+    env = os.environ | places
+    # The first process leaves bytecode behind, as an installation does for both libraries.
+    env.pop("PYTHONDONTWRITEBYTECODE", None)
+    out = subprocess.run(command, env=env, capture_output=True, text=True)
     if out.returncode:
         raise RuntimeError(f"{library}: {out.stderr[-2000:]}")
     return dict(json.loads(out.stdout.splitlines()[-1]))
@@ -36,7 +39,8 @@ def cold() -> Iterator[Line]:
     warm: dict[str, list[float]] = {}
     second: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as folder:
-        # Once before anything is timed: files of the libraries come from disk the first time.
+        # Once before anything is timed: files of the libraries come from disk the first time, and
+        # Python compiles its modules.
         first_step("ruda", os.path.join(folder, "before"))
         for library, name in (("ruda", "ruda"), ("torch", "TC")):
             place = os.path.join(folder, name)
