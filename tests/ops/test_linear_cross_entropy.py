@@ -11,7 +11,7 @@ import pytest
 import ruda
 import ruda.nn.functional as F
 from ruda.core.errors import GradientError
-from ruda.ops import linear_cross_entropy as module
+from ruda.ops import linear_cross_entropy_rows as module
 from ruda.ops.table import TABLE
 from ruda.testing import assert_close
 
