@@ -67,7 +67,11 @@ def _mine(x: Any, weight: Any, target: Any) -> tuple[Any, Any]:
 
 def _theirs(x: Any, weight: Any, target: Any) -> Any:
     import torch
+    import torch._functorch.config
 
+    # Its default, which rows that walk a graph twice turn off: the gradient in the logits may take
+    # their memory.
+    torch._functorch.config.donated_buffer = True
     leaves = [t.detach().requires_grad_() for t in (x, weight)]
 
     @torch.compile
