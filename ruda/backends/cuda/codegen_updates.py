@@ -77,8 +77,11 @@ struct Words {{ u64 at[WORDS]; }};
 // The words of a tensor: where parameter and state are, where they go, {step_word}the scalars, and
 // the number of elements. Results may lie where operands are. A block has a part of one tensor.
 // Gradients are taken times *scale_at; where *whether is false, nothing happens. Both may be null.
+// Where blocks are counted in *arrived, a block counts itself once it has read how many steps there
+// were, and *last says that no other will read that.
 __device__ __forceinline__ void step_of(const u64* word, const G* grad, const double* scale_at,
-                                        const bool* whether, i64 from, i64 end) {{
+                                        const bool* whether, i64 from, i64 end, u32* arrived,
+                                        bool* last) {{
     if (whether && !*whether) return;
     const T scale_ = scale_at ? T(*scale_at) : T(1);
     __shared__ T once[{constants}];
@@ -87,6 +90,11 @@ __device__ __forceinline__ void step_of(const u64* word, const G* grad, const do
 {once}
     }}
     __syncthreads();
+    // By the thread that has elements last of all: it waits, the others go on.
+    if (arrived && threadIdx.x == {threads} - 1) {{
+        __threadfence();
+        *last = atomicAdd(arrived, 1u) == gridDim.x - 1;
+    }}
 {unpacked}
 {pointers}
     const bool aligned = (({joined} | (u64)grad) & 15) == 0;
@@ -115,27 +123,42 @@ extern "C" __global__ void __launch_bounds__({threads})
 {name}_one(const Words words, const G* grad, const double* scale, const bool* keep, i64 chunk) {{
     const i64 n = (i64)words.at[WORDS - 1];
     for (i64 from = (i64)blockIdx.x * chunk; from < n; from += (i64)gridDim.x * chunk) {{
-        step_of(words.at, grad, scale, keep, from, from + chunk < n ? from + chunk : n);
+        const i64 end = from + chunk < n ? from + chunk : n;
+        step_of(words.at, grad, scale, keep, from, end, nullptr, nullptr);
         __syncthreads();
     }}
 }}
 
 // table: [tensors, WORDS]; grads: their addresses; chunks: which tensor, and which part of `chunk`
-// elements of it.
+// elements of it.{arriving}
 extern "C" __global__ void __launch_bounds__({threads})
 {name}_many(const u64* table, const u64* grads, const u32* chunks, const double* scale,
-    const bool* keep, i64 chunk) {{
+    const bool* keep, {parameters}i64 chunk) {{
     const u32 tensor = chunks[2 * blockIdx.x], part = chunks[2 * blockIdx.x + 1];
     const u64* word = table + (u64)tensor * WORDS;
     const i64 n = (i64)word[WORDS - 1], from = (i64)part * chunk;
     const i64 end = from + chunk < n ? from + chunk : n;
-    step_of(word, (const G*)grads[tensor], scale, keep, from, end);
+{stepping}
 }}
 {count}
 """
 
+_STEPPING = "    step_of(word, (const G*)grads[tensor], scale, keep, from, end, nullptr, nullptr);"
+
+# Steps are counted by the block that is the last to have read them.
+_COUNTING = """    __shared__ bool last;
+    if (keep && !*keep) return;
+    step_of(word, (const G*)grads[tensor], scale, keep, from, end, arrived, &last);
+    __syncthreads();
+    if (!last) return;
+    for (u64 i = threadIdx.x; i < tensors; i += {threads}) {{
+        const u64* of = table + i * WORDS;
+        *({step}*)of[{to}] = *(const {step}*)of[{at}] + 1;
+    }}
+    if (threadIdx.x == 0) *arrived = 0;"""
+
 _COUNT = """
-// Steps are counted when all blocks have read them.
+// Steps of tensors that are all empty.
 extern "C" __global__ void __launch_bounds__({threads})
 {name}_count(const u64* table, const bool* keep, u64 tensors) {{
     const u64 i = (u64)blockIdx.x * {threads} + threadIdx.x;
@@ -151,11 +174,11 @@ def source(kernel: Update) -> str:
     names, compute = ("p", *kernel.formula.state), computed(kernel.own)
     own, count = stored(kernel.own), kernel.tensors
     at = count * 2
-    step = ""
+    step, stepping = "", _STEPPING
     if kernel.step is not None:
-        step = _COUNT.format(
-            name=kernel.name, threads=THREADS, step=stored(kernel.step), at=at, to=at + 1
-        )
+        places = {"threads": THREADS, "step": stored(kernel.step), "at": at, "to": at + 1}
+        step = _COUNT.format(name=kernel.name, **places)
+        stepping = _COUNTING.format(**places)
     pointers = [f"    const P* {n}_from = (const P*)word[{j}];" for j, n in enumerate(names)]
     pointers += [f"    P* {n}_to = (P*)word[{count + j}];" for j, n in enumerate(names)]
     constants = _constants(kernel)
@@ -186,6 +209,9 @@ def source(kernel: Update) -> str:
         single_stores="\n".join(f"        {n}_to[i] = to<P>({n});" for n in names),
         name=kernel.name,
         count=step,
+        stepping=stepping,
+        arriving=" arrived: 0 between launches." * bool(step),
+        parameters="u32* arrived, u64 tensors, " * bool(step),
     )
 
 

@@ -155,12 +155,17 @@ class Many:
         self.changed = True
         self.fixed = False
         text, name = source(update), update.name
-        self.launch = None
+        counted = update.step is not None
+        # How many blocks have read the counts of steps; the last one sets it back.
+        self.arrived = [room(client, 4)] if counted and blocks else []
+        for held in self.arrived:
+            client.fill_zero(held.address, 4)
+        self.launch = self.count = None
         if blocks:
-            end = [struct.pack("<q", chunk)]
-            self.launch = Launcher(client, text, f"{name}_many", blocks, THREADS, (1,) * 5, end)
-        self.count = None
-        if update.step is not None:
+            tensors = [struct.pack("<Q", len(plans))] * counted
+            end, widths = [*tensors, struct.pack("<q", chunk)], (1,) * (5 + counted)
+            self.launch = Launcher(client, text, f"{name}_many", blocks, THREADS, widths, end)
+        elif counted:
             groups, fixed = -(-len(plans) // THREADS), [struct.pack("<Q", len(plans))]
             self.count = Launcher(client, text, f"{name}_count", groups, THREADS, (1, 1), fixed)
 
@@ -184,7 +189,7 @@ class Many:
         # A compiled step has its own: sent once, before its graph runs.
         self.fixed = self.client.branching
         replayed = not self.fixed and bool(self.replayed)
-        hold(self.client, *self.on_device, self.chunks)
+        hold(self.client, *self.on_device, *self.arrived, self.chunks)
         if self.fixed:
             arrays = self.table.copy(), np.array(grads, np.uint64)
             self.client.first += zip(self.on_device, arrays, strict=True)
@@ -206,7 +211,8 @@ class Many:
     def _launch(self, scale: int, keep: int) -> None:
         table, where = (held.address for held in self.on_device)
         if self.launch is not None:
-            self.launch(table, where, self.chunks.address, scale, keep)
+            arrived = [held.address for held in self.arrived]
+            self.launch(table, where, self.chunks.address, scale, keep, *arrived)
         if self.count is not None:
             self.count(table, keep)
 
