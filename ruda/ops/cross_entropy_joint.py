@@ -51,3 +51,6 @@ def _joint(dy: RudaTensor, logits: RudaTensor, target: RudaTensor, weight: Any, 
     """The gradient in the logits for ``dy`` of each example, the losses, the log-sum-exp."""
     loss, lse = _FORWARD.call(logits, target, weight, *attrs)
     return _BACKWARD.call(dy, logits, target, lse, weight, *attrs), loss, lse
+
+
+ROW = TABLE["cross_entropy_joint"]

@@ -12,6 +12,7 @@ import ruda
 import ruda.nn.functional as F
 from ruda.core import devices
 from ruda.tensor.dispatch import clear_plans
+from ruda.testing import assert_close
 
 
 @pytest.fixture
@@ -62,9 +63,10 @@ def test_the_gradient_of_logits_lies_where_the_logits_lay(
         return ruda.value_and_grad(lambda x: F.cross_entropy(ruda.cumsum(x, axis=0), target))(x)
 
     out, program = twice(step, x, target)
-    assert any("cross_entropy_backward" in op for op in given(program)), given(program)
+    assert any("cross_entropy_joint" in op for op in given(program)), given(program)
     for found, wanted in zip(out, step(x, target), strict=True):
-        np.testing.assert_array_equal(found.numpy(), wanted.numpy())
+        # A thread has a longer part of a row that is kept: sums are in another order.
+        assert_close(found, wanted, length=classes)
 
 
 def test_chains_take_over_what_they_are_last_to_read(device: Any) -> None:

@@ -186,6 +186,23 @@ def test_a_perceptron_with_its_optimizer() -> None:
     assert len(found) <= 18, found
 
 
+@pytest.mark.parametrize(("classes", "kind"), [(96, "held32x1"), (128256, "cluster8")])
+def test_a_loss_and_its_gradient_are_one_kernel(classes: int, kind: str) -> None:
+    def step(x: Any, y: Any) -> Any:
+        return ruda.value_and_grad(lambda x: F.cross_entropy(x, y))(x)
+
+    def squared(x: Any, y: Any) -> Any:
+        return ruda.value_and_grad(lambda x: F.cross_entropy(x, y) ** 2)(x)
+
+    x, y = on(64, classes), ruda.asarray(np.arange(64), device="cuda")
+    found = nodes_of(step, x, y)
+    wanted = "over_counted", "cross_entropy_joint", "mean_where_counted"
+    assert len(found) == 3 and all(map(str.startswith, found, wanted)), found
+    assert kind in found[1], found
+    # The factor of this gradient is known from the losses alone.
+    assert any(name.startswith("cross_entropy_backward") for name in nodes_of(squared, x, y))
+
+
 def test_parameters_that_were_moved_are_updated_in_place() -> None:
     step = training(*perceptron(), lambda m, x: (m(x) ** 2).sum())
     found = nodes_of(step, on(16, 96))

@@ -13,6 +13,7 @@ from ruda.fusion.passes.ends import fuse_ends
 from ruda.fusion.passes.folds import fuse_folds
 from ruda.fusion.passes.gradients import see_casts
 from ruda.fusion.passes.groups import fuse_elementwise
+from ruda.fusion.passes.losses import join_losses
 from ruda.fusion.passes.placing import place_results
 from ruda.fusion.passes.products import fuse_products
 from ruda.fusion.passes.rows import fuse_rows
@@ -30,6 +31,7 @@ def improve(graph: Graph, wanted: Iterable[Value], client: Any) -> None:
     merge_duplicates(graph, kept)
     see_casts(graph, client)
     graph.prune(kept)
+    join_losses(graph, kept, client)
     place_results(graph, kept, client)
     fuse_ends(graph, kept, client)
     fuse_rows(graph, kept, client)

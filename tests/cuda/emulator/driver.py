@@ -42,6 +42,14 @@ def open_memory_event(_driver: Any, handle: bytes) -> int:
     return int.from_bytes(handle, "little")
 
 
+class Taken(list[Action]):
+    """What a capture took down, and the memory it took: a replay writes there, whoever has it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rooms: list[Any] = []
+
+
 class EmulatedDriver:
     """Does at once what a real driver queues; addresses are the host's own."""
 
@@ -66,7 +74,7 @@ class EmulatedDriver:
         self._pinned: dict[int, Any] = {}
         self._times: dict[int, float] = {}
         # What a capture has taken down so far, and the streams that it takes it from.
-        self.graph: list[Action] | None = None
+        self.graph: Taken | None = None
         self.captured: set[int] = set()
         self._sources: dict[int, tuple[str, str]] = {}
         self._layouts: dict[int, list[int]] = {}
@@ -185,7 +193,7 @@ class EmulatedDriver:
 
     def begin_capture(self, stream: int) -> None:
         """Take down what ``stream`` gets from now on."""
-        self.graph, self.captured = [], {stream}
+        self.graph, self.captured = Taken(), {stream}
 
     def end_capture(self, stream: int) -> Any:
         """What was taken down."""
@@ -214,6 +222,8 @@ class EmulatedDriver:
         ctypes.memset(ctypes.addressof(room), _CANARY, len(room))
         ctypes.memset(start, 0xFF, nbytes)
         self._memory[start] = (room, nbytes)
+        if self.graph is not None:
+            self.graph.rooms.append(room)
         return start
 
     def check(self, address: int) -> None:

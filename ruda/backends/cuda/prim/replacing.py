@@ -1,7 +1,7 @@
 """Which kernels may write their result where an operand lies.
 
-A thread of an elementwise kernel, and of a row kernel with one pass, has read each element before
-it writes the one in its place, and no other thread reads it.
+A thread of an elementwise kernel, and of some row kernels, has read each element before it writes
+the one in its place, and no other thread reads it.
 """
 
 from __future__ import annotations
@@ -11,17 +11,21 @@ from typing import Any
 from ruda.backends.cuda.prim import region, row_region
 from ruda.core.spec import Spec
 
-# Rows of one pass without sums; the places of their results follow from those of the rows.
-_ROWS = ("cross_entropy_backward",)
+# Rows whose threads read and write elements of their own alone, and write them in the last pass.
+_ROWS = ("cross_entropy_backward", "cross_entropy_joint")
 
 
 def places(plan: Any) -> tuple[int, ...]:
     """The operands of ``plan`` whose memory may become that of a result of as many bytes."""
     outs = plan.out if plan.out.__class__ is tuple else (plan.out,)
-    if plan.shares or any(out is None for out in outs) or not _is_in_place(plan, outs[0]):
+    if plan.shares or any(out is None for out in outs):
+        return ()
+    # Beside it there may be a number for each row.
+    rows = max(outs, key=lambda out: out.ndim)
+    if not _is_in_place(plan, rows):
         return ()
     sizes = {out.nbytes for out in outs if out.contiguous}
-    dense = (not s.weak and _alike(s, outs[0]) and s.nbytes in sizes for s in plan.specs)
+    dense = (not s.weak and _alike(s, rows) and s.nbytes in sizes for s in plan.specs)
     return tuple(i for i, suits in enumerate(dense) if suits)
 
 

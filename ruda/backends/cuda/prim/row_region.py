@@ -24,9 +24,6 @@ from ruda.backends.cuda.types import stored
 from ruda.core.dtypes import DType, float64, int64, uint64
 from ruda.core.shapes import Shape
 
-# Operands whose elements a program fetches by itself as well: they may be of another dtype only.
-_FETCHED = ("logits",)
-
 
 class Facts(NamedTuple):
     """Of a row operator: the shape of its rows, and which operands and results have their shape.
@@ -51,9 +48,14 @@ def facts(plan: Any) -> Any:
     pairs = zip(parts.places, work.inputs, strict=True)
     sides = [(i, side.name) for i, side in pairs if side.role == "rows"]
     reads = tuple(i for i, name in sides if plan.specs[i].shape == work.shape)
-    casts = tuple(i for i, name in sides if name in _FETCHED)
+    casts = tuple(i for i, name in sides if _fetches(parts.stream, name))
     rest = tuple(i for i in reads if i not in casts)
     return Facts(work.shape, rest, casts, tuple(range(len(work.outs))))
+
+
+def _fetches(program: Program, name: str) -> bool:
+    """Whether a pass fetches elements of an operand by itself: a cast is then all before it."""
+    return any(f"{name}_data[" in each.then for each in program.passes)
 
 
 def takes(plan: Any, step: Any) -> bool:
@@ -141,6 +143,9 @@ class _Whole:
                 waiting += self.region.steps[k].sources
         return found
 
+    def _fetches(self, name: str) -> bool:
+        return _fetches(self.parts.stream, name)
+
     def _name_inputs(self) -> None:
         """The operands of the row operator that lie in memory, then those of the steps."""
         work, sources = self.parts.work, self.region.steps[self.core].sources
@@ -149,7 +154,7 @@ class _Whole:
             if source < self.count:
                 self.sides.append(side)
                 self.places.append(source)
-            elif side.name in _FETCHED:
+            elif self._fetches(side.name):
                 # A cast alone, which reading does anyway.
                 k = self.step_at[source]
                 self.before.discard(k)
@@ -167,7 +172,7 @@ class _Whole:
         skipped = set()
         sources = self.region.steps[self.core].sources
         for side, place in zip(self.parts.work.inputs, self.parts.places, strict=True):
-            if side.name in _FETCHED and sources[place] >= self.count:
+            if self._fetches(side.name) and sources[place] >= self.count:
                 skipped.add(self.step_at[sources[place]])
         return [k for k in range(len(self.region.steps)) if k != self.core and k not in skipped]
 
@@ -271,7 +276,7 @@ class _Whole:
         lines = [before] if before else []
         for side, place in zip(self.parts.work.inputs, self.parts.places, strict=True):
             k = self.step_at.get(sources[place])
-            if k is not None and side.name not in _FETCHED:
+            if k is not None and not self._fetches(side.name):
                 lines.append(f"T {side.name}[VEC]; EACH {side.name}[k] = s{k}[k];")
         each = "\n".join([*lines, *([program.each] if program.each else [])])
         last = program.passes[-1]

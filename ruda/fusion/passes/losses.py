@@ -1,0 +1,90 @@
+"""A cross-entropy and its gradient are one row, which reads the logits once.
+
+What the gradient is multiplied by has to be known before: a constant, a number that was made
+earlier, one over the number of targets that count. That number is a result of the mean of the
+losses, but needs the targets alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from typing import Any
+
+from ruda.fusion.graph import Graph, Instruction, Value
+from ruda.fusion.passes.flow import Flow
+from ruda.ops import cross_entropy_joint
+from ruda.tensor.dispatch import OPS
+
+_LOSS, _GRADIENT, _MEAN = "cross_entropy", "cross_entropy_backward", "mean_where_counted"
+
+
+def join_losses(graph: Graph, wanted: Set[Value], client: Any) -> None:
+    """Let each gradient of a cross-entropy come with the losses, where ``client`` can."""
+    if not hasattr(client, "rows_of"):
+        return
+    makers = {v: i for i in graph.instructions for v in i.outputs}
+    pairs = [(b, makers.get(b.inputs[3])) for b in graph.instructions if b.op == _GRADIENT]
+    found = [(f, b) for b, f in pairs if f is not None and _are_one(f, b)]
+    if not found:
+        return
+    losses = {f.outputs[0] for f, _ in found}
+    graph.instructions = [_counted_apart(i, makers, losses) for i in graph.instructions]
+    graph.prune(wanted)
+    flow = Flow(graph)
+    for loss, gradient in found:
+        _join(flow, loss, gradient, client)
+    flow.settle()
+
+
+def _are_one(loss: Instruction, gradient: Instruction) -> bool:
+    """Whether ``gradient`` is that of ``loss``, of the same operands in the same way."""
+    if loss.op != _LOSS or loss.outputs[1] is not gradient.inputs[3]:
+        return False
+    pairs = zip(loss.inputs, (*gradient.inputs[1:3], gradient.inputs[4]), strict=True)
+    same = all(a is b or (a.spec is b.spec is a.payload is b.payload is None) for a, b in pairs)
+    return same and loss.plan.attrs == gradient.plan.attrs
+
+
+def _counted_apart(
+    step: Instruction, makers: dict[Value, Instruction], losses: Set[Value]
+) -> Instruction:
+    """``step``, or what a number over the count of a mean of ``losses`` is without the mean."""
+    if step.plan is None or step.op != "divide":
+        return step
+    x, count = step.inputs
+    mean = makers.get(count)
+    if mean is None or mean.op != _MEAN or count is mean.outputs[0] or mean.inputs[0] not in losses:
+        return step
+    if x.spec is not step.plan.out:
+        return step
+    target = mean.inputs[1]
+    plan = OPS["over_counted"].lookup((x.spec, target.spec), mean.plan.attrs)
+    return _instruction(plan, (x, target), step.outputs, step)
+
+
+def _join(flow: Flow, loss: Instruction, gradient: Instruction, client: Any) -> None:
+    before, after = flow.part(loss), flow.part(gradient)
+    if before.made is not None or not flow.joinable(before, after):
+        return
+    given = gradient.plan.specs
+    plan = cross_entropy_joint.ROW.lookup((*given[:3], given[4]), gradient.plan.attrs)
+    if plan.out != (gradient.plan.out, *loss.plan.out) or not _has_kernel(client, plan):
+        return
+    outputs = (*gradient.outputs, *loss.outputs)
+    made = _instruction(plan, (gradient.inputs[0], *loss.inputs), outputs, loss)
+    # It stands where the gradient stood: as a rule nobody reads the logits behind that.
+    place = list(after.members)
+    flow.join(after, before)
+    after.members, after.made = place, made
+
+
+def _has_kernel(client: Any, plan: Any) -> bool:
+    return client.rows_of(plan) is not None or getattr(plan.run, "closed", False)
+
+
+def _instruction(
+    plan: Any, inputs: tuple[Value, ...], outputs: tuple[Value, ...], like: Instruction
+) -> Instruction:
+    made = Instruction(plan.op.name, plan.run, inputs, outputs)
+    made.plan, made.line, made.turn = plan, like.line, like.turn
+    return made
