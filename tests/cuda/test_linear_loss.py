@@ -12,6 +12,7 @@ import ruda
 import ruda.nn.functional as F
 from ruda.backends.cuda.blas import lt
 from ruda.backends.cuda.prim import linear_blocks, linear_groups
+from ruda.backends.cuda.prim.cross_entropy import Into
 from ruda.core.errors import IndexRangeError
 from ruda.ops.table import TABLE
 from ruda.tensor.dispatch import clear_plans
@@ -21,9 +22,9 @@ from tests.cuda.test_steps import Queued
 
 ROWS, HIGH, CLASSES = 37, 16, 40
 SMALL = {
-    # Chunks of 5 rows in groups of 9.
-    (linear_groups, "_GROUP"): 2 * CLASSES * 9,
-    (linear_groups, "_CHUNK"): 4 * CLASSES * 5,
+    # A group of 13 rows, 8 of them at a time, before groups of 8; others are of 10, in chunks of 3.
+    (linear_groups, "_ROOM"): 4 * CLASSES * 9,
+    (linear_groups, "_FEWEST"): 1,
     # Chunks of 15 rows, for the sum in front has room for them; blocks of 8 classes, of which one
     # is kept in the gradient of the weight and one beside it.
     (linear_blocks, "_CHUNK"): 4 * CLASSES * 9,
@@ -113,9 +114,15 @@ def test_no_block_overwrites_what_is_kept(rows: int, size: int) -> None:
         assert len(sizes) == 1
 
 
-def test_sums_of_a_half_type(device: str) -> None:
+@pytest.mark.parametrize("keeps", [True, False], ids=["over", "beside"])
+def test_sums_of_a_half_type(device: str, keeps: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not keeps:
+        monkeypatch.setattr(Into, "keeps", False)
+    options = {"label_smoothing": 0.1, "z_loss": 0.01}
     with ruda.precision(half_reduction=True):
-        check(device, "bfloat16", inputs(), True)
+        check(device, "bfloat16", inputs(), True, **options)
+        check(device, "bfloat16", inputs(13), False)
+    check(device, "float32", inputs(), True)
 
 
 def test_operands_that_lie_otherwise(device: str) -> None:

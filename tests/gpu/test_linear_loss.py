@@ -41,7 +41,7 @@ def check(device: str, dtype: str, **options: Any) -> None:
 @pytest.fixture
 def parts(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Rooms that these sizes fill several times."""
-    groups = {"_GROUP": 2 * CLASSES * 512, "_CHUNK": 4 * CLASSES * 256}
+    groups = {"_ROOM": 4 * CLASSES * 256, "_FEWEST": 64}
     # Some blocks of nine are kept in the gradient of the weight, some beside it, some not at all.
     blocks = {"_CHUNK": 4 * CLASSES * 256, "_ALL": 4 * CLASSES * 256 + 2 * ROWS * 5000}
     blocks |= {"_MOST": 1024, "_AGAIN": 4 * 1024 * 128}

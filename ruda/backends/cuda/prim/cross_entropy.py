@@ -23,6 +23,7 @@ from ruda.backends.cuda.prim.row_operands import (
     rows_of,
     supported,
 )
+from ruda.backends.cuda.prim.row_sharing import held_sharing
 from ruda.backends.cuda.prim.rows import bind
 from ruda.backends.cuda.prim.softmax import ONLINE, ONLINE_BEFORE, online_end
 from ruda.backends.cuda.row_programs import Pass, Program
@@ -234,33 +235,57 @@ def _bound(client: Any, plan: Any) -> Callable[..., Any] | None:
     return run
 
 
-def into(
-    client: Any, op: str, name: str, specs: Sequence[Spec], dx: Spec | None, attrs: Any
-) -> Callable[..., None]:
-    """The row ``name`` into memory that is there: from the addresses of outputs and operands.
+class Into:
+    """A row without class weights into memory that is there.
 
-    They are ``specs``: dy if the row has one, logits [N, V] and dense targets. ``attrs`` are those
-    behind the axis, ``op`` is who speaks of a wrong target, and ``dx`` may have a dtype of its own.
+    ``specs`` are those of dy if the row has one, logits [N, V] and dense targets, ``attrs`` those
+    behind the axis, ``op`` is who speaks of a wrong target. ``dx`` has a dtype and strides of its
+    own, and may lie ``over`` the logits where rows are kept: they are read as a whole before.
     """
-    kind, (ignore, smoothing, z_loss) = _KINDS[name], attrs
-    *_, logits, target = specs
-    shape, wide = logits.shape, compute_of(logits.dtype)
-    dy = [row_of("dy", spec, shape, (1,)) for spec in specs[:-2]]
-    inputs = (*dy, rows_of("logits", logits, shape), row_of("target", target, shape, (1,)))
-    written = () if dx is None else (rows_of("dx", dx, shape),)
-    form = _Classes(op, target, 1, shape[1], ignore)
-    scalars = (float(ignore), smoothing, z_loss)
-    program = kind.program(False, smoothing > 0)
-    work = Work(client, shape, (1,), inputs, written, wide, wide, scalars, form)
-    kernel = Kernel(work, program if kind.keeps else None, program)
 
-    def run(*addresses: int) -> None:
-        launcher, _, _ = kernel.made(kernel.pick((*addresses[: len(written)], addresses[-2])))
-        launcher(*addresses, *client.faults.parameters(form))
+    def __init__(
+        self,
+        client: Any,
+        op: str,
+        name: str,
+        specs: Sequence[Spec],
+        dx: Spec | None,
+        attrs: Any,
+        over: bool = False,
+    ) -> None:
+        kind, (ignore, smoothing, z_loss) = _KINDS[name], attrs
+        *_, logits, target = specs
+        shape, wide = logits.shape, compute_of(logits.dtype)
+        dy = [row_of("dy", spec, shape, (1,)) for spec in specs[:-2]]
+        inputs = (*dy, rows_of("logits", logits, shape), row_of("target", target, shape, (1,)))
+        written = () if dx is None else (rows_of("dx", dx, shape),)
+        self.faults, self.form = client.faults, _Classes(op, target, 1, shape[1], ignore)
+        program = kind.program(False, smoothing > 0)
+        if over:
+            program = replace(
+                program, name=f"{program.name}_over", functions=program.functions + _OVER
+            )
+        scalars = (float(ignore), smoothing, z_loss)
+        work = Work(client, shape, (1,), inputs, written, wide, wide, scalars, self.form)
+        self.kernel = Kernel(work, program if kind.keeps else None, program)
+        self.written = len(written)
 
-    return run
+    @property
+    def keeps(self) -> bool:
+        """Whether a row is read as a whole before any of it is written, from aligned addresses."""
+        kernel = self.kernel
+        held, _ = kernel.programs
+        return held is not None and held_sharing(kernel.work, held, kernel.vec) is not None
+
+    def __call__(self, *addresses: int) -> None:
+        """Queue it, with the addresses of outputs and operands."""
+        kernel = self.kernel
+        launcher, _, _ = kernel.made(kernel.pick((*addresses[: self.written], addresses[-2])))
+        launcher(*addresses, *self.faults.parameters(self.form))
 
 
+# What is written may be what is read.
+_OVER = "\n#define __restrict__"
 _KINDS = {
     NAME: _Kind(_forward_program, False, True, False),
     f"{NAME}_backward": _Kind(_backward_program, False, False, True),

@@ -188,7 +188,7 @@ class Blocks(Call):
         """Note the losses of some rows, and keep gradients in their logits."""
         known, found, logits = self.known, self.places, self.front.address
         self.logits(logits, (start, stop), (0, known.classes))
-        run = known.losses(stop - start, False)
+        run = known.losses(stop - start)
         outs = at_of(self.loss, start), at_of(self.lse, start)
         run(*outs, logits, at_of(self.target, start))
         slope = self.slope(start, stop)
@@ -233,4 +233,4 @@ class Blocks(Call):
         turned = self.dense(rows, n, turned=True)
         own = known.product(turned, self.part(0, rows), known.kind, False, False)
         own(at, self.x.address, self.outs[2].address + low * known.high * known.kind.itemsize)
-        self.sum_bias(at, rows, n, adds=False)
+        self.sum_bias(at, (rows, n), adds=False)

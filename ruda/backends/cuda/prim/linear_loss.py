@@ -13,8 +13,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ruda.backends.cuda.prim.linear_blocks import Arranged, Blocks
-from ruda.backends.cuda.prim.linear_groups import Groups, is_one
-from ruda.backends.cuda.prim.linear_parts import Call, Known
+from ruda.backends.cuda.prim.linear_groups import Grouped, Groups
+from ruda.backends.cuda.prim.linear_parts import Call
 from ruda.core.dtypes import float16
 from ruda.core.mode import recording
 
@@ -24,9 +24,10 @@ def _bound(client: Any, plan: Any) -> Callable[..., Any] | None:
     hidden, weight = plan.specs[:2]
     if not hidden.size or not weight.size or hidden.dtype is float16:
         return None
+    groups = Grouped(client, plan)
     start: Callable[..., Call]
-    if _adds(plan):
-        start = functools.partial(Groups, Known(client, plan))
+    if _adds(groups):
+        start = functools.partial(Groups, groups)
     else:
         start = functools.partial(Blocks, Arranged(client, plan))
 
@@ -37,11 +38,11 @@ def _bound(client: Any, plan: Any) -> Callable[..., Any] | None:
     return run
 
 
-def _adds(plan: Any) -> bool:
+def _adds(known: Grouped) -> bool:
     """Whether the weight's gradient is a sum over groups of rows."""
-    hidden, weight = plan.specs[:2]
-    rounds = plan.precision is not None and plan.precision.half_reduction
-    return not hidden.dtype.is_half or rounds or is_one(hidden, weight) or not plan.attrs[-1][1]
+    precision = known.plan.precision
+    rounds = not known.kind.is_half or (precision is not None and precision.half_reduction)
+    return rounds or known.is_one or not known.wanted[1]
 
 
 KERNELS = {"linear_cross_entropy_sum": _bound}

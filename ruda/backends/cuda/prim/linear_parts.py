@@ -12,7 +12,7 @@ from typing import Any
 
 from ruda.backends.cuda.blas import gemm, layout
 from ruda.backends.cuda.memory import allocate, allocate_piece, handle_over
-from ruda.backends.cuda.prim import cross_entropy
+from ruda.backends.cuda.prim.cross_entropy import Into
 from ruda.core.dtypes import DType, compute_of, int64
 from ruda.core.spec import Spec, is_absent, spec_of
 from ruda.ops.arith import add, divide
@@ -64,14 +64,14 @@ class Known:
         made = spec_of(self.client, shape, out)
         return gemm.into(self.client, self.name, x, y, made, self.plan.precision, beside, adds)
 
-    def _losses(self, rows: int, joint: bool) -> Callable[..., None]:
-        """Losses and log-sum-exps of some rows; ``joint`` with the gradient in their logits."""
-        client, shape = self.client, (rows, self.classes)
-        specs = [spec_of(client, shape, self.wide), spec_of(client, (rows,), int64)]
-        given = [spec_of(client, (rows,), self.wide)] * joint + specs
-        dx = spec_of(client, shape, self.kind) if joint else None
+    def _losses(self, rows: int, dx: Spec | None = None, over: bool = False) -> Into:
+        """Losses and log-sum-exps of some rows, and the gradient in their logits as ``dx``."""
+        client, joint = self.client, dx is not None
+        logits = spec_of(client, (rows, self.classes), self.wide)
+        given = [spec_of(client, (rows,), self.wide)] * joint
+        given += [logits, spec_of(client, (rows,), int64)]
         name, attrs = "cross_entropy" + "_joint" * joint, self.plan.attrs[:-1]
-        return cross_entropy.into(client, "linear_cross_entropy", name, given, dx, attrs)
+        return Into(client, "linear_cross_entropy", name, given, dx, attrs, over)
 
 
 class Call:
@@ -128,11 +128,11 @@ class Call:
         beside = () if bias is None else (at_of(bias, low),)
         own(self.at(0, start), self.at(1, low), out, *beside)
 
-    def sum_bias(self, at: int, rows: int, classes: int, adds: bool) -> None:
-        """Note the sum over ``rows`` of gradients in logits, where the bias wants it."""
+    def sum_bias(self, at: int, shape: tuple[int, int], adds: bool, step: int = 0) -> None:
+        """Note the sum over rows of gradients in logits, where the bias wants it."""
         if not self.known.wanted[2]:
             return
-        spec = self.dense(rows, classes)
+        spec = self.dense(*shape, step=step)
         dx = wrap(spec, handle_over(None, at, spec))
         found = sum(dx, axis=0, dtype=self.known.wide)
         if adds:
@@ -151,9 +151,9 @@ class Call:
         shape, strides = (shape[::-1], strides[::-1]) if turned else (shape, strides)
         return spec_of(self.client, shape, spec.dtype, strides)
 
-    def dense(self, rows: int, columns: int, turned: bool = False) -> Spec:
-        """The spec of gradients in logits."""
-        shape, strides = (rows, columns), (columns, 1)
+    def dense(self, rows: int, columns: int, turned: bool = False, step: int = 0) -> Spec:
+        """The spec of gradients in logits, whose rows are ``step`` elements apart if not dense."""
+        shape, strides = (rows, columns), (step or columns, 1)
         shape, strides = (shape[::-1], strides[::-1]) if turned else (shape, strides)
         return spec_of(self.client, shape, self.known.kind, strides)
 
