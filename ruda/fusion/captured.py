@@ -10,6 +10,7 @@ laid out by that.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from ruda.fusion.branches import branch
@@ -77,6 +78,8 @@ class Captured:
         self.client, self.rehearsed, self.frugal = client, rehearsed, frugal
         self.near = near
         self.graph: Any = None
+        # A graph that never runs at the same time, whose memory this one works in.
+        self.home: Any = None
         self.notes = Notes()
         self.log: Any = None
         lines = [i.line for i in graph.instructions if i.plan is not None]
@@ -243,8 +246,8 @@ class Captured:
         """Make the graph, in memory that is laid out as the first run went."""
         plan = None if self.log is None else self.client.layout(self.log)
         with self.client.spied(self.notes.add):
-            self.graph, slots = self.client.capture(self._queue, plan)
-        self.log = None
+            self.graph, slots = self.client.capture(self._queue, plan, self.home)
+        self.log = self.home = None
         self.static = {v: self._look(slots, v) for v in self.leaving}
 
     def measure(self, rounds: int = 3) -> None:
@@ -289,10 +292,12 @@ class Captured:
 
     def _run_once(self, given: Given, made: dict[Value, Any]) -> None:
         """Operator by operator; fills ``made``, and takes down the memory that was used."""
-        with self.client.taken_down() as self.log:
-            slots = self._operators()
-            with uninterrupted():
-                self._ends(slots)
+        client = self.client
+        with client.taken_down() as self.log:
+            with nullcontext() if self.home is None else client.inside(self.home):
+                slots = self._operators()
+                with uninterrupted():
+                    self._ends(slots)
             self.static = {v: self._look(slots, v) for v in self.leaving}
             for value in self.leaving:
                 self._outside(value, given, made)

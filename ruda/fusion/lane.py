@@ -50,11 +50,15 @@ def lane_of(program: Any, whole: Any, mode: Any, args: tuple[Any, ...]) -> Lane 
     """The lane of a call that has run; None where a glance at the next one would not do.
 
     That is where a graph copies its arguments, which may be elsewhere each time, and where they
-    show memory of the state or of gradients.
+    show memory of the state or of gradients, and where a budget is kept.
     """
     if whole is None or whole.graph is None or whole.arguments or whole.client.guarded:
         return None
-    if not program.footing.simple or not all(v.__class__ is float or _plain(v) for v in args):
+    if (
+        program.bounded
+        or not program.footing.simple
+        or not all(v.__class__ is float or _plain(v) for v in args)
+    ):
         return None
     return Lane(program, whole, mode, args)
 

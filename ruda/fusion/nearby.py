@@ -56,6 +56,7 @@ class Nearby:
             # The step with slots is there, and is as good but for some microseconds.
             self.usable = False
             return whole
+        self.captured.home = whole.graph
         self._of, self._at, self._made = whole, at, self._made + 1
         return self.captured
 

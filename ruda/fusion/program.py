@@ -83,6 +83,7 @@ class Program:
         # branch is done without for that.
         self.again: list[Again] = []
         self.frugal = False
+        self.bounded = memory is not None
         if memory is not None:
             keep_within(self, memory)
 
@@ -154,6 +155,12 @@ class Program:
 
         What comes back is the result, and the step on fixed places that has run, if one has.
         """
+        if self.bounded and hasattr(self.client, "exact"):
+            with self.client.exact():
+                return self._run(given)
+        return self._run(given)
+
+    def _run(self, given: Given) -> tuple[Any, Captured | None]:
         whole = self._whole()
         if whole is not None:
             whole = self.nearby.choose(self, whole, given)
@@ -298,7 +305,7 @@ def _with_scalars(tracer: Tracer, args: Any, kwargs: dict[str, Any]) -> tuple[An
         return leaf
 
     inside = [rebuilt(value, change) for value in args]
-    return inside, {name: rebuilt(kwargs[name], change) for name in sorted(kwargs)}
+    return inside, {name: rebuilt(value, change) for name, value in kwargs.items()}
 
 
 def _check_unchanged(tracer: Tracer, guards: Guards, given: Given, inside: Any) -> None:

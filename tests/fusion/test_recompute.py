@@ -157,9 +157,33 @@ def test_on_a_gpu_the_peak_that_is_kept_is_the_one_of_the_pool() -> None:
         assert "recomputed: " in compiled.explain()
 
 
-def given() -> tuple[Any, Any]:
-    x = ruda.asarray(np.zeros((8192, WIDTH), "f4"), device="cuda")
-    return x, ruda.asarray(np.arange(8192) % 10, device="cuda")
+def test_a_budget_is_kept_though_the_pool_has_larger_pieces_at_hand() -> None:
+    """A free block may serve a smaller tensor, and counts as a whole: not in such a step."""
+    pytest.importorskip("cuda.bindings.nvrtc")
+
+    def look(memory: int | None) -> tuple[int, int]:
+        """What is predicted, and the peak of six calls after others have left their memory."""
+        with dry() as client:
+            compiled, args = ruda.compile(on_device()[0], memory=memory), given(1 << 16)
+            for block in [client.pool.take(20 << 20) for _ in range(30)]:
+                client.pool.give(*block)
+            predicted = compiled.memory(*args).peak
+            gc.collect()
+            client.pool.peak = client.pool.used
+            for _ in range(6):
+                compiled(*args)
+            return predicted, client.pool.peak
+
+    predicted, peak = look(None)
+    assert 1.05 * predicted < peak < 1.25 * predicted
+    budget = int(0.8 * predicted)
+    predicted, peak = look(budget)
+    assert predicted <= budget and peak <= 1.001 * predicted
+
+
+def given(rows: int = 8192) -> tuple[Any, Any]:
+    x = ruda.asarray(np.zeros((rows, WIDTH), "f4"), device="cuda")
+    return x, ruda.asarray(np.arange(rows) % 10, device="cuda")
 
 
 def on_device() -> tuple[Callable[..., Any], Any]:

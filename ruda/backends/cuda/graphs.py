@@ -12,6 +12,17 @@ from ruda.core.errors import CaptureError
 from ruda.tensor.dispatch import clear_plans
 
 
+class Home:
+    """Memory for one graph, which the common pool gets once the graph is gone."""
+
+    def __init__(self, guards: Any, memory: Any = None) -> None:
+        self.guards = guards
+        self.memory = guards.open(memory)
+
+    def __del__(self) -> None:
+        self.guards.close(self.memory)
+
+
 class CapturedGraph:
     """What a capture has taken down; the memory that it touches lives as long as it does."""
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import threading
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ruda.backends.cuda import snapshot
@@ -88,6 +89,12 @@ class _Classes(dict[int, int]):
         return size
 
 
+class _Waste(threading.local):
+    """Whether the calling thread takes no block that is larger than its class."""
+
+    none = False
+
+
 class Pool:
     """Memory of one device: ``take`` and ``give`` blocks; more comes from the driver on demand.
 
@@ -108,6 +115,7 @@ class Pool:
         self.limit: int | None = None
         # Of RUDA_ALLOC_CONF: waste of a free block, classes per octave, share to be tidy from.
         self.split = 0.25
+        self._waste = _Waste()
         self.classes = _Classes(4)
         self.gc_threshold: float | None = None
         self.reserved = self.peak_reserved = 0
@@ -149,15 +157,24 @@ class Pool:
             self.peak = self.used
         return address, size
 
+    @contextlib.contextmanager
+    def exact(self) -> Iterator[None]:
+        """The calling thread gets blocks of their own classes, though larger ones may be free."""
+        before, self._waste.none = self._waste.none, True
+        try:
+            yield
+        finally:
+            self._waste.none = before
+
     def take_piece(self, nbytes: int) -> tuple[int, int]:
-        """As ``take``, for what is kept long: in steps of 2 MiB, not of the size classes."""
+        """As ``take``, for what is kept long: in steps of 2 MiB, and of no larger a block."""
         if nbytes <= _SMALL:
             return self.take(nbytes)
         size = piece_class(nbytes)
         try:
             address = self.free[size].pop()
         except IndexError:
-            address, size = self.grow(self.arena, size, nbytes)
+            address = self._segment(self.arena, size, 0, nbytes)
         if self.special is not None:
             self.special.order.took(address)
         self.used += size
@@ -175,7 +192,7 @@ class Pool:
     def grow(self, arena: Arena, size: int, nbytes: int) -> tuple[int, int]:
         """A block for ``arena`` where its class has none left: its address and real size."""
         if size > _SMALL:
-            fit = arena.fitting(size, self.split)
+            fit = arena.fitting(size, 0.0 if self._waste.none else self.split)
             with contextlib.suppress(IndexError):
                 return arena.free[fit].pop(), fit
             return self._segment(arena, size, 0, nbytes), size

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple
 
 from ruda.backends.cuda import graphs
@@ -56,6 +56,15 @@ class Idle:
         if name not in ("fill", "on_device", "to_device"):
             return found
         return found if threading.get_ident() != self.thread else lambda *_: None
+
+
+def _shared(graph: Any, plan: Layout | None = None) -> Planned | None:
+    """The memory of ``graph``, parted as there or by ``plan``; None where that has no room."""
+    theirs = graph.arena
+    if not isinstance(theirs, Planned):
+        return None
+    plan = theirs.plan if plan is None else plan
+    return Planned(theirs.piece, plan) if plan.total <= theirs.piece.spec.nbytes else None
 
 
 class Planning:
@@ -190,10 +199,34 @@ class Planning:
 
         return lags
 
-    def piece(self, plan: Layout) -> Planned | None:
-        """The memory that ``plan`` wants, None if that is none."""
+    @contextmanager
+    def inside(self, graph: Any) -> Iterator[None]:
+        """What the calling thread makes meanwhile lies in the memory of ``graph``, at its places.
+
+        Of what ``graph`` left there nothing may be needed any more.
+        """
+        planned = _shared(graph)
+        if planned is None:
+            yield
+            return
+        home, local = graphs.Home(self.guards, planned), self.guards.local
+        before, local.arena = local.arena, home.memory
+        try:
+            yield
+        finally:
+            local.arena = before
+
+    def exact(self) -> AbstractContextManager[None]:
+        """Meanwhile no memory is taken beyond what ``footprint`` counts."""
+        return self.pool.exact()  # type: ignore[no-any-return]
+
+    def piece(self, plan: Layout, within: Any = None) -> Planned | None:
+        """The memory that ``plan`` wants, None if that is none: that of ``within`` if it can be."""
         if not plan.total:
             return None
+        shared = None if within is None else _shared(within, plan)
+        if shared is not None:
+            return shared
         return Planned(allocate_piece(self.pool, spec_of(self, (plan.total,), uint8)), plan)
 
     def available(self) -> int:

@@ -110,17 +110,6 @@ def _bits(number: Any) -> int:
     return int(number) & 0xFFFFFFFFFFFFFFFF
 
 
-class _Arena:
-    """Memory for one graph, which the common pool gets once the graph is gone."""
-
-    def __init__(self, guards: Any, memory: Any = None) -> None:
-        self.guards = guards
-        self.memory = guards.open(memory)
-
-    def __del__(self) -> None:
-        self.guards.close(self.memory)
-
-
 class Step(NamedTuple):
     """An operator of a region, and where its operands come from."""
 
@@ -290,13 +279,16 @@ class Steps(Planning):
         block = (handle.root or handle).block
         return handle_over(_Beheld(block.address), handle.address, spec)
 
-    def capture(self, queue: Callable[[], Any], plan: Layout | None = None) -> tuple[Any, Any]:
+    def capture(
+        self, queue: Callable[[], Any], plan: Layout | None = None, within: Any = None
+    ) -> tuple[Any, Any]:
         """The graph of what ``queue`` queues, which does not run now, and what it returned.
 
-        Its memory lies as ``plan`` says, in one piece.
+        Its memory lies as ``plan`` says, in one piece: that of ``within``, a graph that never runs
+        at the same time, if there is room.
         """
         guards = self.guards
-        arena = _Arena(guards, None if plan is None else self.piece(plan))
+        arena = graphs.Home(guards, None if plan is None else self.piece(plan, within))
         # Known before the capture begins, it has nothing to wait for inside it.
         self._sides()
         graphs.begin(self, arena.memory)
