@@ -25,7 +25,7 @@ from ruda.backends.cuda.prim.row_operands import (
 )
 from ruda.backends.cuda.prim.row_sharing import held_sharing
 from ruda.backends.cuda.prim.rows import bind
-from ruda.backends.cuda.prim.softmax import ONLINE, ONLINE_BEFORE, online_end
+from ruda.backends.cuda.prim.softmax import ONLINE, ONLINE_BEFORE, ONLINE_THEN
 from ruda.backends.cuda.row_programs import Pass, Program
 from ruda.core.dtypes import DType, compute_of
 from ruda.core.errors import IndexRangeError
@@ -69,7 +69,7 @@ def _forward_program(weighted: bool, smooth: bool) -> Program:
         ("logits", "weight") if weighted and smooth else ("logits",),
         ONLINE.replace("x[k]", "logits[k]") + _flat(weighted, smooth),
         (("flat", "Sum", "T(0)"),) if smooth else (),
-        f"{online_end()}\n{_LSE}\n{_COUNTED}\n{_loss(weighted, smooth, _FETCHED)}",
+        f"{ONLINE_THEN}\n{_LSE}\n{_COUNTED}\n{_loss(weighted, smooth, _FETCHED)}",
     )
     return Program(
         "cross_entropy" + "_w" * weighted + "_s" * smooth,
@@ -96,17 +96,22 @@ def _each(weighted: bool, smooth: bool) -> str:
     return f"exp_of(logits[k] - lse) * slope{each}"
 
 
+def _pass(weighted: bool, smooth: bool, place: str, valid: str) -> Pass:
+    """The gradient of a row; ``place`` is the target's, if it is ``valid``."""
+    pack = f"""EACH {{
+    const T v = {_each(weighted, smooth)} - (i + k == {place} ? share : T(0));
+    dx[k] = {valid} ? v : T(0);
+}}"""
+    reads = ("logits", "weight") if weighted and smooth else ("logits",)
+    return Pass(reads, pack, writes=("dx",))
+
+
 def _backward_program(weighted: bool, smooth: bool) -> Program:
     """The gradient of a row's loss in its logits."""
     counted = _COUNTED.replace(";", " && target >= 0 && target < n;")
-    pack = f"""EACH {{
-    const T v = {_each(weighted, smooth)} - (i + k == target ? share : T(0));
-    dx[k] = counted ? v : T(0);
-}}"""
-    reads = ("logits", "weight") if weighted and smooth else ("logits",)
     return Program(
         "cross_entropy_backward" + "_w" * weighted + "_s" * smooth,
-        (Pass(reads, pack, writes=("dx",)),),
+        (_pass(weighted, smooth, "target", "counted"),),
         before=f"{counted}\n{_slope(weighted, smooth)}",
         scalars=_SCALARS,
     )
@@ -115,34 +120,38 @@ def _backward_program(weighted: bool, smooth: bool) -> Program:
 # The logit of the target comes from the thread that has it, along with the sum. Where no class is
 # meant, ``own`` is before all packs.
 _JOINT_BEFORE = f"""{ONLINE_BEFORE}
-T picked = T(0);
+T picked = T(0), flat = T(0);
 {_COUNTED}
 const bool valid = counted && target >= 0 && target < n;
 const int own = valid ? int(target) : -1;"""
 _PICKED = "\nif (u32(own - i) < u32(VEC)) EACH if (i + k == own) picked = logits[k];"
+_JOINT_FUNCTIONS = """#include "ruda/levels.cuh"
+struct Exp { static __device__ __forceinline__ T of(T v) { return exp_of(v); } };"""
 
 
 def _joint_program(weighted: bool, smooth: bool) -> Program:
     """Loss and gradient of a row; a target that is no class has NaN and no gradient."""
-    forward, each = _forward_program(weighted, smooth), _each(weighted, smooth)
-    slope = _slope(weighted, smooth).replace("counted", "valid")
-    then = f"{online_end('picked')}\n{_LSE}\n{_loss(weighted, smooth, '')}\n{slope}"
-    pack = f"""if (u32(own - i) < u32(VEC)) {{
-    EACH dx[k] = {each} - (i + k == own ? share : T(0));
-}} else {{
-    EACH dx[k] = {each};
-}}
-if (!valid) EACH dx[k] = T(0);"""
+    forward = _forward_program(weighted, smooth)
     (sweep,) = forward.passes
+    sums = ("top", "total", "picked", "flat")[: 3 + smooth]
+    joined = "".join(f"\n    {name} = level[{k}];" for k, name in enumerate(sums))
+    then = f"""{{
+    T level[{len(sums)}] = {{{", ".join(sums)}}};
+    join_levels<LANES, HALF, Exp>(level, scratch, turn);{joined}
+}}
+{_LSE}
+{_loss(weighted, smooth, "")}
+{_slope(weighted, smooth).replace("counted", "valid")}"""
     return replace(
         forward,
         name=forward.name.replace("entropy", "entropy_joint"),
         passes=(
-            replace(sweep, pack=sweep.pack + _PICKED, then=then),
-            Pass(sweep.reads, pack, writes=("dx",)),
+            replace(sweep, pack=sweep.pack + _PICKED, folds=(), then=then),
+            _pass(weighted, smooth, "own", "valid"),
         ),
         before=_JOINT_BEFORE,
-        folded=2,
+        functions=f"{forward.functions}\n{_JOINT_FUNCTIONS}",
+        folded=len(sums),
     )
 
 

@@ -21,21 +21,14 @@ EACH high = ruda_max(high, x[k]);
 if (high != top) total *= exp_of(top - high);
 top = high;
 if (top != lowest<T>()) EACH total += exp_of(x[k] - top);"""
-
-
-def online_end(*beside: str) -> str:
-    """The maximum and the sum over the group, and with the sum those of variables ``beside``."""
-    own = "top == best[0] ? total : total * exp_of(top - best[0])"
-    names = "".join(f"\n    {name} = sum[{k + 1}];" for k, name in enumerate(beside))
-    return f"""{{
-    T best[1] = {{top}};
+ONLINE_THEN = """{
+    T best[1] = {top};
     fold_group<LANES, HALF, Max>(best, scratch, turn);
-    T sum[{1 + len(beside)}] = {{{", ".join((own, *beside))}}};
+    T sum[1] = {top == best[0] ? total : total * exp_of(top - best[0])};
     fold_group<LANES, HALF, Sum>(sum, scratch, turn);
     top = best[0];
-    total = sum[0];{names}
-}}"""
-
+    total = sum[0];
+}"""
 
 _ENDS = {
     "softmax": ("const T scale = T(1) / total;", "EACH y[k] = exp_of(x[k] - top) * scale;"),
@@ -48,7 +41,7 @@ def _programs(name: str) -> tuple[Program, Program]:
     then, pack = _ENDS[name]
     last = Pass(("x",), pack, writes=("y",))
     kept = Program(name, (_TOP, Pass(_TOTAL.reads, _TOTAL.pack, _TOTAL.folds, then), last))
-    online = Pass(("x",), ONLINE, then=f"{online_end()}\n{then}")
+    online = Pass(("x",), ONLINE, then=f"{ONLINE_THEN}\n{then}")
     return kept, Program(f"{name}_online", (online, last), before=ONLINE_BEFORE)
 
 
@@ -74,7 +67,7 @@ _LOGSUMEXP = Program(
         Pass(
             ("x",),
             ONLINE,
-            then=f"{online_end()}\nconst T level = ruda_isinf(top) ? top : top + log(total);",
+            then=f"{ONLINE_THEN}\nconst T level = ruda_isinf(top) ? top : top + log(total);",
         ),
     ),
     before=ONLINE_BEFORE,
