@@ -149,7 +149,7 @@ def is_grad_enabled() -> bool:
 
 
 class Changes:
-    """``mark`` is another object after each change of any module, optimizer or schedule."""
+    """``mark`` is another object after each change of what it stands for."""
 
     __slots__ = ("mark",)
 
@@ -157,7 +157,8 @@ class Changes:
         self.mark = object()
 
 
-CHANGES = Changes()
+# The fields of any module, optimizer or schedule; and the node of any tensor that is there already.
+CHANGES, NODES = Changes(), Changes()
 _MISSING = object()
 _SCALARS = (bool, int, float, str, type(None))
 

@@ -7,11 +7,11 @@ each guard would; a no means that the guards have to be asked one by one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from types import MethodType
 from typing import Any
 
-from ruda.core.mode import CHANGES, Changes
+from ruda.core.mode import CHANGES, NODES, Changes
 from ruda.fusion.guards import (
     SCALARS,
     Contents,
@@ -22,20 +22,21 @@ from ruda.fusion.guards import (
     class_attribute,
     same,
 )
+from ruda.tensor.tensor import RudaTensor
 
 
-class _Versions:
-    """The versions of all owners, which are looked at when any in this process has moved."""
+class _Since:
+    """Guards that are looked at when ``changes`` has moved."""
 
-    def __init__(self, owners: list[Versioned]) -> None:
-        self.owners = owners
+    def __init__(self, changes: Changes, guards: Sequence[Guard | Versioned]) -> None:
+        self.changes, self.guards = changes, guards
         # The mark of a time when all of them held: none so far.
         self.seen = Changes()
 
     def hold(self) -> bool:
-        """Whether each owner is as it was, or back at that."""
-        mark = CHANGES.mark
-        if not all(owner.holds() for owner in self.owners):
+        """Whether each of them holds."""
+        mark = self.changes.mark
+        if not all(guard.holds() for guard in self.guards):
             return False
         self.seen.mark = mark
         return True
@@ -103,11 +104,12 @@ class _Chain:
             text = repr(key) if key.__class__ in (str, int) else self.name(key)
             self.expect(f"{name}[{text}]", value)
 
-    def owners(self, owners: list[Versioned]) -> None:
-        """No versioned object has changed since all were looked at last."""
-        found = _Versions(owners)
-        still = f"{self.name(CHANGES)}.mark is {self.name(found.seen)}.mark"
-        self.terms.append(f"({still} or {self.name(found)}.hold())")
+    def since(self, changes: Changes, guards: Sequence[Guard | Versioned]) -> None:
+        """Nothing has changed since all of these guards held last."""
+        if guards:
+            found = _Since(changes, guards)
+            still = f"{self.name(changes)}.mark is {self.name(found.seen)}.mark"
+            self.terms.append(f"({still} or {self.name(found)}.hold())")
 
     def function(self) -> Callable[[], bool]:
         """What tells whether all of it holds."""
@@ -124,12 +126,22 @@ def checked(guards: Guards, bare: Iterable[Any]) -> Callable[[], bool]:
     It is made from guards that hold. What it looks for may be gone, which raises.
     """
     chain = _Chain()
+    # A tensor has one handle as long as it lives, and who changes its node says so.
+    tensors: list[Guard] = []
     for guard in guards.plain:
-        chain.guard(guard)
+        if _is_of_a_tensor(guard):
+            tensors.append(guard)
+        else:
+            chain.guard(guard)
     for content in guards.contents:
         chain.contents(content)
-    if guards.versioned:
-        chain.owners(guards.versioned)
+    chain.since(NODES, tensors)
+    chain.since(CHANGES, guards.versioned)
     for leaf in bare:
         chain.terms.append(f"{chain.name(leaf)}.grad is None")
     return chain.function()
+
+
+def _is_of_a_tensor(guard: Guard) -> bool:
+    """Whether a guard is on what a tensor is made of."""
+    return guard.holder.__class__ is RudaTensor and guard.name in ("handle", "node")

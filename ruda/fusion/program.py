@@ -64,7 +64,8 @@ class Program:
         self.inside = {v for _, v, _ in held}
         self.outside = [write for write in self.writes if not isinstance(write[0], Held)]
         # State that a graph overwrites itself, and by how much its versions go up.
-        self.counted = [handle for handle, _, _ in held], [n for _, _, n in held]
+        # Those of base handles: of a view it would be Python code that counts.
+        self.counted = [h if h.root is None else h.root for h, _, _ in held], [n for *_, n in held]
         self.grads = [LeafOf(leaf, tracer.argument_leaves.get(leaf)) for leaf, _ in results.grads]
         self.draws = list(tracer.draws.values())
         # The key of the arguments has their ids, which must stay their own.

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from ruda.core.mode import MODE, Using
+from ruda.core.mode import MODE, NODES, Using
 from ruda.core.spec import Spec
 from ruda.fusion.graph import Graph, Value
 from ruda.fusion.program import Program, looker
@@ -81,7 +81,7 @@ class _Eager:
         leaf.grad = grad
 
     def set_node(self, tensor: RudaTensor, node: Any) -> None:
-        tensor.node = node
+        tensor.node, NODES.mark = node, object()
 
     def draw(self, generator: Any) -> int:
         return generator.advance(1)  # type: ignore[no-any-return]

@@ -14,7 +14,7 @@ from ruda.fusion.lines import refusal
 from ruda.fusion.symbols import Symbol, SymbolView, TracedInt
 from ruda.tensor.node import Leaf, Node, Output
 
-_SAVED = (("sx", "vx"), ("sy", "vy"), ("sz", "vz"))
+_VERSIONS = {"sx": "vx", "sy": "vy", "sz": "vz", "out": "vout"}
 
 
 class _Saved:
@@ -97,7 +97,7 @@ class Tape:
             pattern.edges = [None if e is None else ("leaf", None) for e in node.edges()]
             return pattern
         pattern.edges = [self.add(edge) for edge in node.edges()]
-        for saved, version in (*_SAVED, ("out", "vout")):
+        for saved, version in _VERSIONS.items():
             if hasattr(node, saved):
                 handle = getattr(node, saved)
                 pattern.saved[saved] = _kept(handle, getattr(node, version, None))
@@ -170,11 +170,10 @@ def _made(pattern: _Pattern, edges: list[Any], look: Callable[[Value], Any]) -> 
         node.hooks = list(pattern.hooks)  # type: ignore[attr-defined]
     if pattern.freed:
         node.freed = True  # type: ignore[attr-defined]
-    for saved, version in (*_SAVED, ("out", "vout")):
-        if saved in pattern.saved:
-            handle, number = _filled(pattern.saved[saved], look)
-            setattr(node, saved, handle)
-            setattr(node, version, number)
+    for saved, item in pattern.saved.items():
+        handle, number = _filled(item, look)
+        setattr(node, saved, handle)
+        setattr(node, _VERSIONS[saved], number)
     return node
 
 

@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-from ruda.core.mode import MODE, recording
+from ruda.core.mode import MODE, NODES, recording
 from ruda.core.spec import Spec, weak_spec
 from ruda.fusion.graph import Graph, Value
 from ruda.fusion.lines import refusal
@@ -277,7 +277,7 @@ class Tracer:
         """Change a tensor's node until the trace ends."""
         self.undo.append((tensor, tensor.node))
         self.nodes.add(node)
-        tensor.node = node
+        tensor.node, NODES.mark = node, object()
 
     def visiting(self, order: Sequence[Any]) -> None:
         """Refuse a backward walk over nodes from outside: a replay would not walk them."""
@@ -337,5 +337,5 @@ class Tracer:
     def put_back(self) -> None:
         """Give the user's tensors their nodes again, and refuse further use of the symbols."""
         for tensor, node in reversed(self.undo):
-            tensor.node = node
+            tensor.node, NODES.mark = node, object()
         self.done = True

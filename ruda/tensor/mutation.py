@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from ruda.core.dtypes import KIND_ORDER, DType, integer_range, promote
 from ruda.core.errors import DeviceError, DTypeError, GradientError, ShapeError
-from ruda.core.mode import MODE
+from ruda.core.mode import MODE, NODES
 from ruda.core.shapes import broadcast_strides, extent, repeats_memory
 from ruda.core.spec import Spec, spec_of, weak_spec
 from ruda.tensor.dispatch import OPS, Op
@@ -98,7 +98,7 @@ def update_all(
 def _set_nodes(nodes: list[tuple[RudaTensor, Node]] | None, tracer: Any) -> None:
     for tensor, node in nodes or ():
         if tracer is None:
-            tensor.node = node
+            tensor.node, NODES.mark = node, object()
         else:
             tracer.set_node(tensor, node)
 

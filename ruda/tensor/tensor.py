@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ruda.core.devices import client as client_of
 from ruda.core.dtypes import as_dtype
 from ruda.core.errors import ArgumentError, DeviceError, DTypeError, GradientError, ShapeError
-from ruda.core.mode import MODE
+from ruda.core.mode import MODE, NODES
 from ruda.core.shapes import Shape, index, normalize_shape
 from ruda.core.spec import Spec, spec_of
 from ruda.tensor import dlpack, host
@@ -174,12 +174,12 @@ class RudaTensor(Attached):
             if not self.spec.dtype.is_inexact:
                 expected = "a real or complex floating dtype"
                 raise DTypeError("requires_grad", "has no gradient", self.dtype, expected)
-            self.node = Leaf()
+            self.node, NODES.mark = Leaf(), object()
         elif not value and self.node is not None:
             if not self.is_leaf:
                 hint = "x.detach()"
                 raise GradientError("requires_grad", "only a leaf can be switched off", hint=hint)
-            self.node = None
+            self.node, NODES.mark = None, object()
         return self
 
     @property

@@ -53,6 +53,8 @@ class Guards:
     def take(self, nbytes: int) -> tuple[int, int]:
         """As ``Pool.take``."""
         pool, arena = self.pool, self.local.arena or self.pool.arena
+        if arena is pool.arena and self._idle() and pool.free[pool.classes[nbytes]]:
+            return self._at_once(pool.classes[nbytes], nbytes)
         if self.local.given and self.zones is None:
             found = take(self.local.given, nbytes)
             if found is not None:
@@ -80,6 +82,26 @@ class Guards:
         pool.used += size
         pool.peak = max(pool.peak, pool.used)
         return address + margin, size
+
+    def _at_once(self, size: int, nbytes: int) -> tuple[int, int]:
+        """A block of the common arena, where nobody wants to know of it."""
+        pool = self.pool
+        # pop is one step under the GIL, as in the pool itself.
+        try:
+            address = pool.free[size].pop()
+        except IndexError:
+            with self.turn:
+                address, size = pool.grow(pool.arena, size, nbytes)
+        used = pool.used = pool.used + size
+        if used > pool.peak:
+            pool.peak = used
+        return address, size
+
+    def _idle(self) -> bool:
+        """Whether there is nothing to be done but to hand out a block."""
+        if self.ordered or self.records or self.order.capture is not None:
+            return False
+        return self.zones is None and self.local.log is None and not self.local.given
 
     def _pop(self, arena: Arena, size: int, nbytes: int) -> tuple[int, int]:
         """A free block, rather one that nobody elsewhere may still be using."""
