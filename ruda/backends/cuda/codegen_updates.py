@@ -191,9 +191,7 @@ def source(kernel: Update) -> str:
         step_word="the counts of steps, " * (kernel.step is not None),
         constants=max(1, len(constants)),
         scalars=_scalars(kernel),
-        once="\n".join(
-            f"        once[{j}] = T({value});" for j, (_, value) in enumerate(constants)
-        ),
+        once="\n".join(f"        once[{j}] = T({v});" for j, (_, v) in enumerate(constants)),
         unpacked="\n".join(f"    const T {n} = once[{j}];" for j, (n, _) in enumerate(constants)),
         pointers="\n".join(pointers),
         joined=" | ".join(f"word[{j}]" for j in range(2 * count)),
