@@ -11,7 +11,7 @@ import pytest
 import ruda
 import ruda.nn.functional as F
 from ruda.backends.cuda.blas import lt
-from ruda.backends.cuda.prim import linear_blocks, linear_groups
+from ruda.backends.cuda.prim import linear_groups, linear_places
 from ruda.backends.cuda.prim.cross_entropy import Into
 from ruda.core.errors import IndexRangeError
 from ruda.ops.table import TABLE
@@ -25,13 +25,12 @@ SMALL = {
     # A group of 13 rows, 8 of them at a time, before groups of 8; others are of 10, in chunks of 3.
     (linear_groups, "_ROOM"): 4 * CLASSES * 9,
     (linear_groups, "_FEWEST"): 1,
-    # Chunks of 15 rows, for the sum in front has room for them; blocks of 8 classes, of which one
-    # is kept in the gradient of the weight and one beside it.
-    (linear_blocks, "_CHUNK"): 4 * CLASSES * 9,
-    (linear_blocks, "_ALL"): 4 * ROWS * HIGH + 2 * ROWS * 8,
-    (linear_blocks, "_AGAIN"): 4 * 8 * 7,
-    (linear_blocks, "_FEWEST"): 1,
-    (linear_blocks, "_MOST"): 8,
+    # 18 classes are kept in the gradient of the weight, in blocks of 3, 6 and 9, 8 beside it.
+    (linear_places, "_ALL"): 4 * ROWS * HIGH + 2 * ROWS * 8,
+    (linear_places, "_CHUNK"): 5,
+    (linear_places, "_AGAIN"): 4 * 6 * 7,
+    (linear_places, "_FIRST"): 3,
+    (linear_places, "_FEWEST"): 6,
 }
 
 
@@ -97,21 +96,29 @@ def test_fewer_rows_than_wait_in_the_weight(device: str) -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 7, 64, 130, 1000])
-@pytest.mark.parametrize("size", [8, 30, 400])
-def test_no_block_overwrites_what_is_kept(rows: int, size: int) -> None:
-    high, classes = 48, 331
-    found = linear_blocks.places(rows, high, classes, size, room=3 * rows * size)
+@pytest.mark.parametrize("room", [0, 20000, 1 << 20])
+def test_nothing_overwrites_what_waits(
+    rows: int, room: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(linear_places, "_ALL", room)
+    monkeypatch.setattr(linear_places, "_AGAIN", 4096)
+    high, classes, total = 48, 331, 4 * 48 * rows
+    found = linear_places.places(linear_places.Sizes(rows, high, classes, 2, 4, total))
     blocks = found.blocks
-    assert [low for low, _ in blocks[1:]] == [end for _, end in blocks[:-1]]
-    assert blocks[-1][1] == classes
-    homes = [found.start + rows * low for low, _ in blocks[: found.inside]]
-    assert all(home >= end * high for home, (_, end) in zip(homes, blocks, strict=False))
-    if homes:
-        assert found.start + rows * blocks[found.inside - 1][1] <= classes * high
-    assert sum(run.count for run in found.runs()) == found.kept <= len(blocks)
-    for first, count in found.runs():
-        sizes = {end - low for low, end in blocks[first : first + count]}
-        assert len(sizes) == 1
+    assert [0, *(end for _, end in blocks)] == [*(low for low, _ in blocks), classes]
+    for low, end in blocks[: found.inside]:
+        assert end * high <= found.start + rows * low
+        assert found.start + rows * end <= classes * high
+    assert found.kept - found.inside <= 1
+    own = sum(end - low for low, end in blocks[found.inside : found.kept])
+    assert rows * own * 2 <= found.extra
+    for start, stop, at in found.chunks:
+        assert stop * own * 2 <= at
+        assert at + (stop - start) * classes * 4 <= found.extra + found.front
+    assert [0, *(stop for _, stop, _ in found.chunks)] == [*(c[0] for c in found.chunks), rows]
+    for low, end in blocks[found.kept :]:
+        assert (end - low) * (rows * 2 + found.again * 4) <= found.extra - 256 and found.again
+    assert total <= found.front
 
 
 @pytest.mark.parametrize("keeps", [True, False], ids=["over", "beside"])

@@ -9,7 +9,7 @@ import pytest
 
 import ruda
 import ruda.nn.functional as F
-from ruda.backends.cuda.prim import linear_blocks, linear_groups
+from ruda.backends.cuda.prim import linear_groups, linear_places
 from ruda.tensor.dispatch import clear_plans
 from ruda.testing import assert_close
 
@@ -42,10 +42,10 @@ def check(device: str, dtype: str, **options: Any) -> None:
 def parts(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Rooms that these sizes fill several times."""
     groups = {"_ROOM": 4 * CLASSES * 256, "_FEWEST": 64}
-    # Some blocks of nine are kept in the gradient of the weight, some beside it, some not at all.
-    blocks = {"_CHUNK": 4 * CLASSES * 256, "_ALL": 4 * CLASSES * 256 + 2 * ROWS * 5000}
-    blocks |= {"_MOST": 1024, "_AGAIN": 4 * 1024 * 128}
-    for module, rooms in ((linear_groups, groups), (linear_blocks, blocks)):
+    # Some classes are kept in the gradient of the weight, some beside it, some not at all.
+    places = {"_ALL": 4 * ROWS * HIGH + 2 * ROWS * 1000, "_CHUNK": 64, "_AGAIN": 1 << 20}
+    places |= {"_FIRST": 256, "_FEWEST": 512}
+    for module, rooms in ((linear_groups, groups), (linear_places, places)):
         for name, room in rooms.items():
             monkeypatch.setattr(module, name, room)
     clear_plans()

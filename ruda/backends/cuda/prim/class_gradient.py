@@ -32,10 +32,10 @@ _BESIDE = ("target", "lse", "slope", "share", "flat")
 
 def _work(client: Any, specs: Sequence[Spec], out: Spec) -> Work:
     logits, *rows = specs
-    shape, wide, axes = logits.shape, compute_of(logits.dtype), (logits.ndim - 1,)
-    beside = [row_of(name, spec, shape, axes) for name, spec in zip(_BESIDE, rows, strict=True)]
+    shape, wide = logits.shape, compute_of(logits.dtype)
+    beside = [row_of(name, spec, shape, (1,)) for name, spec in zip(_BESIDE, rows, strict=True)]
     inputs = (rows_of("logits", logits, shape), *beside)
-    return Work(client, shape, axes, inputs, (rows_of("dx", out, shape),), wide, wide)
+    return Work(client, shape, (1,), inputs, (rows_of("dx", out, shape),), wide, wide)
 
 
 def _bound(client: Any, plan: Any) -> Callable[..., Any] | None:
@@ -44,11 +44,7 @@ def _bound(client: Any, plan: Any) -> Callable[..., Any] | None:
 
 
 def into(client: Any, specs: Sequence[Spec], out: Spec) -> Callable[..., None]:
-    """The same into memory that is there: from the addresses of ``out`` and of the operands.
-
-    Logits may have more axes than one in front of that of the classes; ``specs`` beside them then
-    have these.
-    """
+    """The same into memory that is there: from the addresses of ``out`` and of the operands."""
     kernel = Kernel(_work(client, specs, out), None, _PROGRAM)
 
     def run(written: int, logits: int, *beside: int) -> None:
