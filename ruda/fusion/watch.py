@@ -1,19 +1,26 @@
-"""Seeing which user functions run in a trace, through the interpreter's profile hook.
+"""Seeing which user functions run in a trace.
 
-The hook is set for the time of the trace only, and a hook that was there (coverage, a profiler) is
-called too.
+From Python 3.12 on a tool of ``sys.monitoring`` is told when a function begins, beside whatever
+other tools there are. Before, it is the interpreter's profile hook, which is also called at each
+return and for each function in C; a hook that was there (coverage, a profiler) is called too.
+Either is set for the time of the trace only.
 """
 
 from __future__ import annotations
 
 import gc
 import sys
+import threading
 from collections.abc import Callable
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any
 
 from ruda.core.errors import CaptureError
-from ruda.fusion.lines import is_user_frame
+from ruda.fusion.lines import is_user_file, is_user_frame
+
+_TOOLS = range(6)
+# The names of ``sys.monitoring.events``: a generator goes on, or is made to raise.
+_BEGINS = ("PY_START", "PY_RESUME", "PY_THROW")
 
 
 class Watch:
@@ -40,6 +47,38 @@ class Watch:
         self.functions.clear()
 
     def _install(self) -> None:
+        monitoring = getattr(sys, "monitoring", None)
+        if monitoring is None or not self._monitor(monitoring):
+            self._hook()
+
+    def _monitor(self, monitoring: Any) -> bool:
+        """Be told as a tool, if there is room for one more."""
+        tool = _taken(monitoring)
+        if tool is None:
+            return False
+        thread, events = threading.get_ident(), monitoring.events
+
+        def begun(code: CodeType, *_: Any) -> None:
+            name = code.co_filename
+            if name != "<string>" and not is_user_file(name):
+                return
+            # Other threads are watched as well, and none of their functions is of the trace.
+            if threading.get_ident() == thread:
+                self._event(sys._getframe(1), "call", None)
+
+        def restore() -> None:
+            monitoring.set_events(tool, 0)
+            for name in _BEGINS:
+                monitoring.register_callback(tool, getattr(events, name), None)
+            monitoring.free_tool_id(tool)
+
+        self._restore = restore
+        for name in _BEGINS:
+            monitoring.register_callback(tool, getattr(events, name), begun)
+        monitoring.set_events(tool, sum(getattr(events, name) for name in _BEGINS))
+        return True
+
+    def _hook(self) -> None:
         hooks = ((sys.getprofile, sys.setprofile), (sys.gettrace, sys.settrace))
         for get, put in hooks:
             before = get()
@@ -57,3 +96,14 @@ class Watch:
     def _event(self, frame: Any, event: str, _: Any) -> None:
         if event == "call" and is_user_frame(frame):
             self.enter(frame, self.functions.get(id(frame.f_code), []))
+
+
+def _taken(monitoring: Any) -> int | None:
+    """The number of a tool that is ours from now on; None where all are somebody's."""
+    for tool in _TOOLS[::-1]:
+        try:
+            monitoring.use_tool_id(tool, "ruda.compile")
+        except ValueError:
+            continue
+        return tool
+    return None

@@ -88,9 +88,10 @@ def test_a_tensor_that_escapes_says_so_when_it_is_used() -> None:
         pass
 
     bag = Bag()
+    place = {"name": "kept"}
 
     def escaping(x: Any) -> Any:
-        vars(bag)["kept"] = x * 2.0
+        setattr(bag, place["name"], x * 2.0)
         return x * 1.0
 
     ruda.compile(escaping)(X)
@@ -358,3 +359,56 @@ def test_compiled_functions_pickle_and_copy() -> None:
     other = copy.deepcopy(ruda.compile(branch, max_signatures=3))
     assert other.fn is branch
     assert other.max_signatures == 3
+
+
+@pytest.mark.parametrize("taken", [0, 6])
+def test_other_tools_of_the_interpreter_stay(taken: int) -> None:
+    """From Python 3.12 on a trace is one of six tools, and a hook where all six are taken."""
+    import sys
+
+    monitoring = getattr(sys, "monitoring", None)
+    free = [n for n in range(6) if monitoring and monitoring.get_tool(n) is None][:taken]
+    for tool in free:
+        monitoring.use_tool_id(tool, "another")
+    try:
+        scale = [2.0]
+        run = ruda.compile(lambda x: x * scale[0])
+        assert run(X).tolist() == [2.0, 4.0]
+        scale[0] = 3.0
+        assert run(X).tolist() == [3.0, 6.0]
+        assert all(monitoring.get_tool(tool) == "another" for tool in free)
+    finally:
+        for tool in free:
+            monitoring.free_tool_id(tool)
+
+
+def test_what_other_threads_run_is_not_of_the_trace() -> None:
+    import sys
+    import threading
+
+    done, count = threading.Event(), [0]
+
+    def counted() -> None:
+        count[0] += 1
+
+    def other() -> None:
+        while not done.is_set():
+            counted()
+
+    def step(x: Any) -> Any:
+        for _ in range(30):
+            x = x * 1.0
+        return x
+
+    thread, interval = threading.Thread(target=other), sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    thread.start()
+    try:
+        before = count[0]
+        for _ in range(5):
+            assert ruda.compile(step)(X).tolist() == [1.0, 2.0]
+        assert count[0] > before
+    finally:
+        done.set()
+        thread.join()
+        sys.setswitchinterval(interval)
