@@ -184,9 +184,7 @@ class Captured:
             run = self.client.beside(self.client.lagging(run))
         run = self.notes.telling(instruction, self.client.ranged(instruction, run))
         inputs = [self.fixed.get(v, v) for v in instruction.inputs]
-        made = Instruction(instruction.op, run, inputs, instruction.outputs)
-        made.plan, made.line = instruction.plan, instruction.line
-        return made
+        return instruction.but(run=run, inputs=inputs)
 
     def _places(self, instruction: Instruction) -> tuple[int, ...]:
         return tuple(i for i, v in enumerate(instruction.inputs) if v in self.numbers)

@@ -44,14 +44,19 @@ class Instruction:
     __slots__ = ("inputs", "line", "op", "outputs", "plan", "run", "turn")
 
     def __init__(
-        self, op: str, run: Callable[..., Any], inputs: Sequence[Value], outputs: Sequence[Value]
+        self,
+        op: str,
+        run: Callable[..., Any],
+        inputs: Sequence[Value],
+        outputs: Sequence[Value],
+        line: Line | None = None,
     ) -> None:
         self.op = op
         self.run = run
         self.inputs = tuple(inputs)
         self.outputs = tuple(outputs)
         self.plan: Any = None
-        self.line: Line = user_line()
+        self.line: Line = user_line() if line is None else line
         # Which second run of a checkpoint it is of; None for what runs once.
         self.turn: Any = None
 
@@ -59,6 +64,26 @@ class Instruction:
     def several(self) -> bool:
         """Whether ``run`` gives a tuple."""
         return self.plan is not None and self.plan.out.__class__ is tuple
+
+    def but(
+        self,
+        plan: Any = None,
+        *,
+        run: Callable[..., Any] | None = None,
+        inputs: Sequence[Value] | None = None,
+        outputs: Sequence[Value] | None = None,
+    ) -> Instruction:
+        """A copy of it that is another one in what is given; a ``plan`` has its own ``run``."""
+        known = self if plan is None else plan
+        made = Instruction(
+            self.op if plan is None else plan.op.name,
+            known.run if run is None else run,
+            self.inputs if inputs is None else inputs,
+            self.outputs if outputs is None else outputs,
+            self.line,
+        )
+        made.plan, made.turn = self.plan if plan is None else plan, self.turn
+        return made
 
     def follow(self, instead: dict[Value, Value]) -> None:
         """Read other values in the stead of those that ``instead`` says they are."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence, Set
 from typing import Any, NamedTuple
 
 from ruda.core.spec import Spec
-from ruda.fusion.graph import Graph, Instruction, Value
+from ruda.fusion.graph import Graph, Value
 from ruda.fusion.region import Region, Step
 
 # A kernel has few registers and 4 KiB of parameters, as for elementwise groups.
@@ -208,9 +208,7 @@ class _Chains:
         old = self.graph.instructions[at]
         region, inputs = _needed(region, inputs)
         region.run = self.client.bind_region(region)
-        made = Instruction(region.op.name, region.run, inputs, outputs)
-        made.plan, made.line = region, old.line
-        self.graph.instructions[at] = made
+        self.graph.instructions[at] = old.but(region, inputs=inputs, outputs=outputs)
         for value in inputs:
             self._note(value, at)
 

@@ -104,8 +104,7 @@ class Flow:
         It is a new instruction: others may know the graph as it was.
         """
         inputs = (*user.inputs[:place], value, *user.inputs[place + 1 :])
-        made = Instruction(user.op, user.run, inputs, user.outputs)
-        made.plan, made.line = user.plan, user.line
+        made = user.but(inputs=inputs)
         part = self._part_of[id(made)] = self._part_of[id(user)]
         part.members = [(n, made if i is user else i) for n, i in part.members]
         for old in set(user.inputs):

@@ -32,6 +32,4 @@ def _direct(instruction: Instruction, makers: dict[Value, Instruction]) -> Instr
     if other.out != plan.out:
         return instruction
     inputs = (instruction.inputs[0], cast.inputs[0], *instruction.inputs[2:])
-    made = Instruction(instruction.op, other.run, inputs, instruction.outputs)
-    made.plan, made.line = other, instruction.line
-    return made
+    return instruction.but(other, inputs=inputs)

@@ -171,9 +171,7 @@ def _back(steps: tuple[Instruction, ...]) -> list[Instruction] | None:
         if not plan.shares:
             return None
         shown = Value("result", plan.out, memory=value.memory)
-        made = Instruction(plan.op.name, plan.run, (value,), (shown,))
-        made.plan, made.line = plan, step.line
-        views.append(made)
+        views.append(step.but(plan, inputs=(value,), outputs=(shown,)))
         value = shown
     return views
 
@@ -186,6 +184,4 @@ def _reading(gradient: Instruction, value: Value, client: Any) -> Instruction | 
     if other.out != plan.out or not client.places_results(other):
         return None
     inputs = (*inputs[:_RESULT], value, *inputs[_RESULT + 1 :])
-    made = Instruction(gradient.op, other.run, inputs, gradient.outputs)
-    made.plan, made.line = other, gradient.line
-    return made
+    return gradient.but(other, inputs=inputs)

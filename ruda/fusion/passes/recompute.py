@@ -232,9 +232,7 @@ def _copy(
     """``instruction`` on other inputs, with results of its own unless these are given."""
     if outputs is None:
         outputs = [Value("result", v.spec) for v in instruction.outputs]
-    copy = Instruction(instruction.op, instruction.run, inputs, outputs)
-    copy.plan, copy.line = instruction.plan, instruction.line
-    return copy
+    return instruction.but(inputs=inputs, outputs=outputs)
 
 
 def _repeats(instruction: Instruction) -> bool:

@@ -26,9 +26,10 @@ def region_of(
     places = tuple(k for k, value in enumerate(made) if kept(value))
     region = Region(steps, _specs(members, inputs), places)
     region.run = client.bind_region(region) if bind is None else bind(region, inputs)
-    instruction = Instruction(region.op.name, region.run, inputs, [made[k] for k in places])
+    line = Lines.joined((member.op, member.line) for member in members)
+    outputs = [made[k] for k in places]
+    instruction = Instruction(region.op.name, region.run, inputs, outputs, line)
     instruction.plan = region
-    instruction.line = Lines.joined((member.op, member.line) for member in members)
     return instruction
 
 

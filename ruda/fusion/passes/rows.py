@@ -70,8 +70,7 @@ class _Joining:
         if cast is None or not _widens(cast) or not self._suits(cast):
             return
         number = next(n for n, i in self.part.members if i is self.core)
-        copy = Instruction(cast.op, cast.run, cast.inputs, (Value("result", value.spec),))
-        copy.plan, copy.line = cast.plan, cast.line
+        copy = cast.but(outputs=(Value("result", value.spec),))
         self.flow.adopt(self.part, number - 0.5, copy)
         self.core = self.flow.redirect(self.core, place, copy.outputs[0])
 
