@@ -20,12 +20,12 @@ PLACES = ("compute-sanitizer", "/usr/local/cuda/bin/compute-sanitizer")
 EVERYWHERE = (
     "add exp where floor_divide sum var argmax cumsum cummax sort topk searchsorted bincount "
     "index scatter_put scatter_add index_add embedding take_along_axis concat pad_constant "
-    "tril softmax layer_norm rms_norm_backward cross_entropy cross_entropy_backward conv "
+    "tril softmax layer_norm rms_norm_backward cross_entropy cross_entropy_joint conv "
     "max_pool grid_sample resample adamw_step attention adjugate cross"
 )
 SHARED = (
     "sum var argmax logsumexp cumsum cumprod cummax sort argsort topk softmax layer_norm "
-    "layer_norm_backward rms_norm_backward cross_entropy attention index_add"
+    "layer_norm_backward rms_norm_backward cross_entropy_joint attention index_add"
 )
 ROWS = {"memcheck": EVERYWHERE, "racecheck": SHARED, "synccheck": SHARED}
 _BEYOND = "p[blockDim.x * 8 + threadIdx.x] = 1.0f;"

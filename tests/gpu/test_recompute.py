@@ -1,4 +1,4 @@
-"""Results in the memory of operands, and steps within a budget, are the same bit by bit."""
+"""Results in the memory of operands, and steps within a budget, are the same as without."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 import ruda
 import ruda.nn.functional as F
 from ruda import cuda, nn, optim
+from ruda.testing import assert_close
 from tests.training import step_of
 
 
@@ -29,7 +30,8 @@ def test_gradients_of_logits_lie_in_the_logits(device: Any, classes: int, dtype:
         found = compiled(x, target)
     assert [i.op for i in compiled._all()[0].captured.given]
     for one, other in zip(found, step(x, target), strict=True):
-        assert one.numpy().tobytes() == other.numpy().tobytes()
+        # One kernel for losses and gradient adds up in another order.
+        assert_close(one, other, length=classes)
 
 
 def trained(device: Any, memory: int | None) -> tuple[Any, list[float], int]:
