@@ -141,6 +141,9 @@ def rows() -> Iterator[Call]:
     ):
         for dtype in dtypes:
             yield partial(_row_functions, n, dtype)
+    for classes in (32000, 128256, 152064):
+        for dtype in both:
+            yield partial(_last_map, classes, dtype)
     for dtype in FLOATS:
         for interleaved in (False, True):
             yield partial(_turned, dtype, interleaved)
@@ -165,6 +168,16 @@ def _row_functions(n: int, dtype: str) -> None:
     ]
     for out in outs:
         out.sum().backward()
+
+
+def _last_map(classes: int, dtype: str) -> None:
+    x = empty(8192, 2048, dtype=dtype).requires_grad_()
+    weight = empty(classes, 2048, dtype=dtype).requires_grad_()
+    target = empty(8192, dtype="int64")
+    for rounds in (False, True):
+        with ruda.precision(half_reduction=rounds):
+            loss = functional.linear_cross_entropy(x, weight, target, label_smoothing=0.1)
+            (functional.linear_cross_entropy(x, weight, target) + loss).backward()
 
 
 def attentions() -> Iterator[Call]:
