@@ -1,4 +1,4 @@
-"""Losses that come with their gradient in compiled steps, against eager code with one each."""
+"""Losses that come with their gradient in compiled steps, against eager code with one each.
 
 Rows of all ways to keep them: parts of a warp, blocks, clusters of 2 to 8 blocks, and not at all.
 """
