@@ -14,6 +14,7 @@ from typing import Any
 from ruda.core.mode import CHANGES, NODES, Changes
 from ruda.fusion.guards import (
     SCALARS,
+    Absent,
     Contents,
     Guard,
     Guards,
@@ -100,9 +101,24 @@ class _Chain:
             return
         name = self.name(holder)
         self.terms.append(f"len({name}) == {len(items)}")
+        if isinstance(holder, dict):
+            self._order(name, list(items))
         for key, value in pairs:
             text = repr(key) if key.__class__ in (str, int) else self.name(key)
             self.expect(f"{name}[{text}]", value)
+
+    def _order(self, name: str, keys: list[Any]) -> None:
+        """The keys of a dict come in the order in which they came; 1 and True are not the same."""
+        if len(keys) > 1:
+            self.terms.append(f"[*{name}] == {self.name(keys)}")
+        if any(key.__class__ is not str for key in keys):
+            self.terms.append(f"all(map(same, {name}, {self.name(keys)}))")
+
+    def absent(self, absent: Absent) -> None:
+        """A namespace has as many names as when none was among them that must not be."""
+        found = self.name(absent)
+        count = f"len({self.name(absent.space)}) == {found}.count"
+        self.terms.append(f"({count} or {found}.holds())")
 
     def since(self, changes: Changes, guards: Sequence[Guard | Versioned]) -> None:
         """Nothing has changed since all of these guards held last."""
@@ -135,6 +151,8 @@ def checked(guards: Guards, bare: Iterable[Any]) -> Callable[[], bool]:
             chain.guard(guard)
     for content in guards.contents:
         chain.contents(content)
+    for absent in guards.absent:
+        chain.absent(absent)
     chain.since(NODES, tensors)
     chain.since(CHANGES, guards.versioned)
     for leaf in bare:

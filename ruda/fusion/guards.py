@@ -90,11 +90,18 @@ class Guard:
             object.__setattr__(self.holder, self.name, self.expected)
         elif self.get is class_attribute:
             type.__setattr__(self.holder, self.name, self.expected)
+        elif self.get is slot:
+            object.__delattr__(self.holder, self.name)
 
 
 def class_attribute(holder: type, name: str) -> Any:
     """What ``holder`` itself has under ``name``, a descriptor as it is."""
     return vars(holder)[name]
+
+
+def slot(holder: Any, name: str) -> Any:
+    """What is in a slot, or ``MISSING``."""
+    return getattr(holder, name, MISSING)
 
 
 class Shape(Guard):
@@ -128,7 +135,9 @@ class Contents:
         if len(holder) != len(snapshot):
             return False
         if snapshot.__class__ is dict:
-            return all(same(holder.get(k, MISSING), v) for k, v in snapshot.items())
+            # Code may go through a dict in its order.
+            in_order = all(map(same, holder, snapshot))
+            return in_order and all(same(holder.get(k, MISSING), v) for k, v in snapshot.items())
         return all(map(same, holder, snapshot))
 
     def restore(self) -> None:
@@ -139,15 +148,53 @@ class Contents:
         elif isinstance(holder, dict | set):
             holder.clear()
             holder.update(snapshot)
-        elif hasattr(holder, "extend"):
+        elif hasattr(holder, "clear"):
             holder.clear()
             holder.extend(snapshot)
+
+
+class Absent:
+    """Names that a namespace had nothing under, though the code that ran asks for them.
+
+    ``space`` shows the names of a function's globals, of an object or of a class, ``owner``.
+    """
+
+    __slots__ = ("count", "names", "owner", "space", "where")
+
+    def __init__(self, where: str, owner: Any, space: Any) -> None:
+        self.where = where
+        self.owner = owner
+        self.space = space
+        self.names: set[str] = set()
+        # How many names there were when none of these was among them.
+        self.count = -1
+
+    @property
+    def path(self) -> str:
+        """The path of a name that is there now."""
+        found = sorted(self.names & self.space.keys())
+        return f"{self.where}.{found[0]}" if found else self.where
+
+    def holds(self) -> bool:
+        """Whether none of the names is there now."""
+        if not self.space.keys().isdisjoint(self.names):
+            return False
+        self.count = len(self.space)
+        return True
+
+    def restore(self) -> None:
+        """Take away those that a trace has put there."""
+        for name in self.names & self.space.keys():
+            if isinstance(self.owner, type):
+                type.__delattr__(self.owner, name)
+            else:
+                del self.space[name]
 
 
 def _snapshot(holder: Any) -> Any:
     if isinstance(holder, dict):
         return dict(holder)
-    if hasattr(holder, "tobytes"):
+    if hasattr(holder, "setflags"):
         return f"{holder.dtype}{holder.shape}".encode() + holder.tobytes()
     return tuple(holder)
 
@@ -195,6 +242,7 @@ class Guards:
     def __init__(self) -> None:
         self.plain: list[Guard] = []
         self.contents: list[Contents] = []
+        self.absent: list[Absent] = []
         self.versioned: list[Versioned] = []
         # Tensors in private dicts, which are looked at only if the trace has used them.
         self.bindings: list[Guard] = []
@@ -213,14 +261,14 @@ class Guards:
         """Whether everything is as it was while tracing."""
         if not all(guard.holds() for guard in self.plain):
             return False
-        for content in self.contents:
+        for content in (*self.contents, *self.absent):
             if not content.holds():
                 return False
         return all(owner.holds() for owner in self.versioned)
 
     def failure(self) -> str | None:
         """The path of something that has changed, or None."""
-        for guard in (*self.plain, *self.contents):
+        for guard in (*self.plain, *self.contents, *self.absent):
             if not guard.holds():
                 return guard.path
         for owner in self.versioned:
@@ -235,6 +283,6 @@ class Guards:
 
     def restore(self) -> None:
         """Put back what a trace that failed has changed in the user's objects."""
-        for guard in (*self.plain, *self.contents, *self.versioned):
+        for guard in (*self.plain, *self.contents, *self.absent, *self.versioned):
             if not guard.holds():
                 guard.restore()

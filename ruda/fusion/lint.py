@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import builtins
 import os
-from types import CodeType, ModuleType
+from types import BuiltinFunctionType, CodeType, MethodType, MethodWrapperType, ModuleType
 from typing import Any, NamedTuple
 
 from ruda.fusion.code import facts_of
 
 _CLOCKS = ("time", "datetime", "random", "secrets", "uuid", "numpy.random")
 _UNSEEN = ("eval", "exec", "globals", "locals", "vars")
+_BOUND = (BuiltinFunctionType, MethodType, MethodWrapperType)
 _NOW = ("now", "utcnow", "today")
 
 
@@ -32,7 +33,7 @@ def changing(value: Any) -> str | None:
     if isinstance(value, ModuleType):
         return None
     # A function of the time or random module, a bound method of a generator, or a generator.
-    owner = getattr(value, "__self__", None)
+    owner = value.__self__ if isinstance(value, _BOUND) else None
     for thing in (value, type(value), type(owner)):
         module = getattr(thing, "__module__", None) or ""
         if module in _CLOCKS[:1] + _CLOCKS[2:] or module.startswith("numpy.random."):

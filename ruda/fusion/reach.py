@@ -13,14 +13,26 @@ import functools
 import io
 import sys
 import types
-from collections.abc import Callable, Iterator
+from array import array
+from collections.abc import Callable, Iterator, Sequence, Set
 from importlib.util import resolve_name
 from types import FunctionType
 from typing import Any
 
 from ruda.fusion.code import Facts, facts_of
-from ruda.fusion.guards import MISSING, SCALARS, Contents, Guard, Guards, Versioned, class_attribute
+from ruda.fusion.guards import (
+    MISSING,
+    SCALARS,
+    Absent,
+    Contents,
+    Guard,
+    Guards,
+    Versioned,
+    class_attribute,
+    slot,
+)
 from ruda.fusion.lines import is_user_file, refusal
+from ruda.fusion.tree import is_record
 from ruda.tensor.tensor import RudaTensor
 
 _LARGEST = 10_000
@@ -36,6 +48,7 @@ class Reach:
         self._seen: set[tuple[int, Any]] = set()
         self._imports: dict[tuple[tuple[str, int], Any], Facts] = {}
         self._visited: set[tuple[int, int]] = set()
+        self._absent: dict[int, Absent] = {}
         # Alive objects that belong to nobody inside the trace, with the path to each.
         self._paths: dict[int, str] = {}
         # Ids stand for objects here, so the objects must live as long.
@@ -52,6 +65,7 @@ class Reach:
         facts, scope, local = facts_of(code), frame.f_globals, frame.f_locals
         for name in facts.globals & scope.keys():
             self._reach(name, dict.get, scope, name, scope[name], facts)
+        self._lack("globals", scope, scope, facts.globals - scope.keys())
         for module in facts.imports:
             # Its first import may still be to come: looked at again when the trace is over.
             self._imports[module, scope.get("__package__")] = facts
@@ -62,6 +76,9 @@ class Reach:
         count = code.co_argcount + code.co_kwonlyargcount + 2
         for name in code.co_varnames[:count]:
             value = local.get(name)
+            if is_record(value):
+                # Its fields are of the call; what all of its kind have is not.
+                self._walk(type(value).__qualname__, type(value), facts)
             path = self._paths.get(id(value))
             if path is not None:
                 self._walk(path, value, facts)
@@ -104,10 +121,8 @@ class Reach:
     def _reach(
         self, path: str, get: Callable[..., Any], holder: Any, name: Any, value: Any, facts: Facts
     ) -> None:
-        if (id(holder), name) not in self._seen:
-            self._seen.add((id(holder), name))
-            self._kept.append(holder)
-            self.guards.plain.append(Guard(path, get, holder, name, value))
+        self._kept.append(holder)
+        self._note(path, get, holder, name, value)
         self._walk(path, value, facts)
 
     def _walk(self, path: str, value: Any, facts: Facts) -> None:
@@ -126,10 +141,10 @@ class Reach:
             stack += self._children(path, value, facts)
 
     def _children(self, path: str, value: Any, facts: Facts) -> list[tuple[str, Any]]:
-        if isinstance(value, list | tuple | dict | set | frozenset) or _is_deque(value):
+        if isinstance(value, _CONTAINERS):
             return self._items(path, value)
         if hasattr(type(value), "_ruda_version") or "_ruda_version" in _fields(value):
-            return self._versioned(path, value)
+            return self._versioned(path, value, facts)
         if value.__class__.__module__ == "numpy" and hasattr(value, "setflags"):
             return self._array(path, value)
         if isinstance(value, types.MethodType):
@@ -158,7 +173,7 @@ class Reach:
         pairs = value.items() if isinstance(value, dict) else enumerate(value)
         return [(f"{path}[{name!r}]", item) for name, item in pairs]
 
-    def _versioned(self, path: str, value: Any) -> list[tuple[str, Any]]:
+    def _versioned(self, path: str, value: Any, facts: Facts) -> list[tuple[str, Any]]:
         fields = {k: v for k, v in vars(value).items() if k != "_ruda_version"}
         if (id(value), _ITEMS) not in self._seen:
             self._seen.add((id(value), _ITEMS))
@@ -170,7 +185,10 @@ class Reach:
                     self._seen.add((id(item), _ITEMS))
                     found.fields.append(Contents(f"{path}.{name}", item))
                     self._note_bindings(f"{path}.{name}", item)
-        return [(f"{path}.{name}", item) for name, item in fields.items()]
+        own = [cls for cls in type(value).__mro__ if _is_users(cls)]
+        names = facts.attributes - fields.keys()
+        common = self._inherited(path, type(value), own, names) if own else []
+        return common + [(f"{path}.{name}", item) for name, item in fields.items()]
 
     def _note_bindings(self, path: str, container: Any) -> None:
         """The tensors of a private dict: those that the trace uses are looked at each call."""
@@ -195,23 +213,62 @@ class Reach:
         """The fields of an object or class that the running code has names for."""
         out = []
         fields = {} if isinstance(value, type) else _fields(value)
-        classes = value.__mro__ if isinstance(value, type) else type(value).__mro__
         # Code of a library that finds attributes itself may read any field for any name.
         names = fields.keys() if _finds_attributes(type(value)) else facts.attributes
+        for name in names & fields.keys():
+            self._note(f"{path}.{name}", dict.get, fields, name, fields[name])
+            out.append((f"{path}.{name}", fields[name]))
+        if isinstance(value, types.ModuleType):
+            return out
+        cls = type(value)
+        if not isinstance(value, type) and _is_users(cls) and value.__class__ is cls:
+            self._note(f"{path}.__class__", getattr, value, "__class__", cls)
+        classes = value.__mro__ if isinstance(value, type) else cls.__mro__
+        return out + self._inherited(path, value, classes, names - fields.keys())
+
+    def _inherited(
+        self, path: str, value: Any, classes: Sequence[type], names: Set[str]
+    ) -> list[tuple[str, Any]]:
+        """What ``classes`` have under ``names``, and that what comes before them has nothing."""
+        out, free = [], set()
+        lacking: dict[type, set[str]] = {cls: set() for cls in classes if _is_users(cls)}
         for name in names:
-            if name in fields:
-                found: tuple[Any, ...] = (dict.get, fields, fields[name])
-            else:
-                found = _inherited(value, classes, name)
+            cls = _first(classes, name, lacking)
+            item = MISSING if cls is None else vars(cls)[name]
+            if item.__class__ is FunctionType or not hasattr(item, "__get__"):
+                # The object's own attribute would come first.
+                free.add(name)
+            found = () if cls is None else _attribute(value, cls, name, item)
             if found:
                 get, holder, item = found
-                if (id(holder), name) not in self._seen:
-                    self._seen.add((id(holder), name))
-                    self.guards.plain.append(Guard(f"{path}.{name}", get, holder, name, item))
+                self._note(f"{path}.{name}", get, holder, name, item)
                 out.append((f"{path}.{name}", item))
+        for cls, missing in lacking.items():
+            self._lack(cls.__qualname__, cls, vars(cls), missing)
+        own = getattr(value, "__dict__", None)
+        if own.__class__ is dict and not isinstance(value, type):
+            self._lack(path, value, own, free)
         return out
 
+    def _note(self, path: str, get: Callable[..., Any], holder: Any, name: Any, item: Any) -> None:
+        if (id(holder), name) not in self._seen:
+            self._seen.add((id(holder), name))
+            self.guards.plain.append(Guard(path, get, holder, name, item))
 
+    def _lack(self, path: str, owner: Any, space: Any, names: Set[str]) -> None:
+        """Guard that ``owner`` goes on having nothing under ``names``."""
+        if not names:
+            return
+        found = self._absent.get(id(owner))
+        if found is None:
+            found = self._absent[id(owner)] = Absent(path, owner, space)
+            self.guards.absent.append(found)
+        found.names |= names
+
+
+# Functions are guarded where they run.
+_PLAIN = (FunctionType, types.GetSetDescriptorType)
+_CONTAINERS = (list, tuple, dict, set, frozenset, collections.deque, bytearray, array)
 _NOTHING = Facts(frozenset(), frozenset(), frozenset(), frozenset())
 _ITEMS = object()
 
@@ -226,8 +283,11 @@ def _finds_attributes(cls: type) -> bool:
     )
 
 
-def _is_deque(value: Any) -> bool:
-    return isinstance(value, collections.deque)
+@functools.cache
+def _is_users(cls: type) -> bool:
+    """Whether a class is from a user's file."""
+    module = sys.modules.get(cls.__module__)
+    return cls.__module__ == "__main__" or (module is not None and is_user_file(_file(module)))
 
 
 def _fields(value: Any) -> dict[str, Any]:
@@ -246,16 +306,23 @@ def _shows(cell: Any, local: Any, name: str) -> bool:
         return name not in local
 
 
-def _inherited(value: Any, classes: tuple[type, ...], name: str) -> tuple[Any, ...]:
-    """A slot of ``value`` or a plain attribute of its classes: (get, holder, value)."""
+def _first(classes: Sequence[type], name: str, lacking: dict[type, set[str]]) -> type | None:
+    """The first of ``classes`` with ``name``; ``lacking`` is told of those before it."""
     for cls in classes:
-        if name not in vars(cls):
-            continue
-        item = vars(cls)[name]
-        if isinstance(item, types.MemberDescriptorType):
-            found = MISSING if isinstance(value, type) else getattr(value, name, MISSING)
-            return () if found is MISSING else (getattr, value, found)
-        if hasattr(item, "__get__") or cls.__module__ == "builtins":
+        if name in vars(cls):
+            return cls
+        if cls in lacking:
+            lacking[cls].add(name)
+    return None
+
+
+def _attribute(value: Any, cls: type, name: str, item: Any) -> tuple[Any, ...]:
+    """How to look at what ``value`` has from ``cls``: (get, holder, what is there), or nothing."""
+    if isinstance(item, types.MemberDescriptorType):
+        found = MISSING if isinstance(value, type) else getattr(value, name, MISSING)
+        if isinstance(value, type):
             return ()
-        return class_attribute, cls, item
-    return ()
+        return (slot if found is MISSING else getattr), value, found
+    if hasattr(item, "__get__") and (item.__class__ in _PLAIN or not _is_users(cls)):
+        return ()
+    return () if cls.__module__ == "builtins" else (class_attribute, cls, item)

@@ -31,12 +31,12 @@ class Given:
         self.objects: list[tuple[str, Any]] = []
         # The path of each entry of the key.
         self.places = ["the names of the arguments"]
-        names = sorted(kwargs)
-        key: list[Any] = [(len(args), *names)]
+        # In the order of the call, which a function with **kwargs may go by.
+        key: list[Any] = [(len(args), *kwargs)]
         for i, value in enumerate(args):
             self._take(value, f"argument {i}", key)
-        for name in names:
-            self._take(kwargs[name], f"argument {name!r}", key)
+        for name, value in kwargs.items():
+            self._take(value, f"argument {name!r}", key)
         self.roots = [
             t.handle if t.handle.root is None else t.handle.root
             for t in self.leaves
@@ -86,10 +86,11 @@ class Given:
             for i, item in enumerate(value):
                 self._take(item, f"{path}[{i}]", key)
         elif cls is dict:
-            key.append((cls, *value))
+            # Keys that are equal may differ: 1 and True.
+            key.append((cls, *value, *map(type, value)))
             for name, item in value.items():
                 self._take(item, f"{path}[{name!r}]", key)
-        elif _is_record(value):
+        elif is_record(value):
             fields = _fields(value)
             rates = [repr(item) for item in fields.values() if item.__class__ is float]
             key.append((cls, *fields, *rates))
@@ -110,7 +111,8 @@ def _content(value: Any, path: str) -> bytes:
     return value.tobytes()  # type: ignore[no-any-return]
 
 
-def _is_record(value: Any) -> bool:
+def is_record(value: Any) -> bool:
+    """Whether ``value`` is a dataclass instance, which is taken apart as containers are."""
     is_instance = dataclasses.is_dataclass(value) and not isinstance(value, type)
     return is_instance and not hasattr(value, "_ruda_version")
 
@@ -132,7 +134,7 @@ def rebuilt(value: Any, change: Callable[[Any], Any]) -> Any:
         return cls(*items) if hasattr(value, "_fields") else cls(items)
     if cls is dict:
         return {name: rebuilt(item, change) for name, item in value.items()}
-    if _is_record(value):
+    if is_record(value):
         out = copy.copy(value)
         for name, item in _fields(value).items():
             kept = item.__class__ is float
