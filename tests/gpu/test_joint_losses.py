@@ -14,7 +14,9 @@ import ruda
 import ruda.nn.functional as F
 from ruda.testing import assert_close
 
-# Classes that no pack divides are read one by one, and again in each pass.
+# Rows of 50257 classes do not begin at whole packs, and long ones of float64 are too large to keep.
+APART = [("float64", 32000), *((dtype, 50257) for dtype in ("float32", "bfloat16", "float16"))]
+APART += [("float64", n) for n in (50257, 50304, 100000, 128256)]
 CLASSES = [10, 96, 1000, 1001, 32000, 50257, 50304, 100000, 128256]
 
 
@@ -28,14 +30,15 @@ def operands(device: Any, rows: int, classes: int, dtype: str, spread: float = 1
 
 
 def compare(loss_of: Any, x: Any, *rest: Any) -> list[Any]:
-    """A compiled loss and gradient, which are one kernel, against eager ones."""
+    """A compiled loss and gradient, one kernel where rows can be kept, against eager ones."""
     both = ruda.value_and_grad(loss_of)
     step = ruda.compile(both)
     for _ in range(3):
         found = step(x, *rest)
     (program,) = step._all()
     made = [i.op for i in program.graph.instructions]
-    assert any("cross_entropy_joint" in op for op in made), made
+    apart = (x.dtype.name, x.shape[-1]) in APART
+    assert any("cross_entropy_joint" in op for op in made) is not apart, made
     wanted = both(x, *rest)
     for got, want in zip(found, wanted, strict=True):
         assert_close(got, want, length=x.shape[-1])

@@ -32,7 +32,7 @@ def join_losses(graph: Graph, wanted: Set[Value], client: Any) -> None:
     graph.prune(wanted)
     flow = Flow(graph)
     for loss, gradient in found:
-        _join(flow, loss, gradient, client)
+        _join(flow, loss, gradient)
     flow.settle()
 
 
@@ -62,13 +62,15 @@ def _counted_apart(
     return _instruction(plan, (x, target), step.outputs, step)
 
 
-def _join(flow: Flow, loss: Instruction, gradient: Instruction, client: Any) -> None:
+def _join(flow: Flow, loss: Instruction, gradient: Instruction) -> None:
     before, after = flow.part(loss), flow.part(gradient)
     if before.made is not None or not flow.joinable(before, after):
         return
     given = gradient.plan.specs
     plan = cross_entropy_joint.ROW.lookup((*given[:3], given[4]), gradient.plan.attrs)
-    if plan.out != (gradient.plan.out, *loss.plan.out) or not _has_kernel(client, plan):
+    # A row that cannot be kept would be read as often as by two kernels, by fewer blocks.
+    keeps = getattr(plan.run, "keeps", False)
+    if plan.out != (gradient.plan.out, *loss.plan.out) or not keeps:
         return
     outputs = (*gradient.outputs, *loss.outputs)
     made = _instruction(plan, (gradient.inputs[0], *loss.inputs), outputs, loss)
@@ -76,10 +78,6 @@ def _join(flow: Flow, loss: Instruction, gradient: Instruction, client: Any) -> 
     place = list(after.members)
     flow.join(after, before)
     after.members, after.made = place, made
-
-
-def _has_kernel(client: Any, plan: Any) -> bool:
-    return client.rows_of(plan) is not None or getattr(plan.run, "closed", False)
 
 
 def _instruction(

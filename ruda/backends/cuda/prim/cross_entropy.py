@@ -18,12 +18,14 @@ from ruda.backends.cuda.prim.row_operands import (
     Work,
     column_of,
     given,
+    layout_of,
     one_of,
     row_of,
     rows_of,
     supported,
 )
 from ruda.backends.cuda.prim.row_sharing import held_sharing
+from ruda.backends.cuda.prim.row_sharing import held_sharing, vector_of
 from ruda.backends.cuda.prim.rows import bind
 from ruda.backends.cuda.prim.softmax import ONLINE, ONLINE_BEFORE, ONLINE_THEN
 from ruda.backends.cuda.row_programs import Pass, Program
@@ -230,18 +232,24 @@ def _bound(client: Any, plan: Any) -> Callable[..., Any] | None:
     program = kind.program(weighted, smooth)
     held = program if kind.keeps else None
     order = tuple(places.values())
-    if mass is None:
-        return bind(plan, work, held, program, order)
-    inner = bind(plan, work, held, program, (*order, len(specs)))
-    if inner is None:
-        return None
+    if mass is not None:
+        order = (*order, len(specs))
+    inner = bind(plan, work, held, program, order)
+    assert inner is not None
 
     def run(*handles: Any) -> Any:
+        assert mass is not None
         return inner(*handles, mass(handles[-1]))
 
-    # A kernel over rows, which nothing can be joined to: its last operand is made here.
-    run.closed = True  # type: ignore[attr-defined]
-    return run
+    made = inner if mass is None else run
+    made.keeps = held is not None and _keeps(work, held)  # type: ignore[attr-defined]
+    return made
+
+
+def _keeps(work: Work, program: Program) -> bool:
+    """Whether there are rows, and each is read once."""
+    vec = vector_of(work, layout_of(work))
+    return work.rows > 0 and held_sharing(work, program, vec) is not None
 
 
 class Into:
