@@ -24,7 +24,6 @@ from ruda.backends.cuda.prim.row_operands import (
     rows_of,
     supported,
 )
-from ruda.backends.cuda.prim.row_sharing import held_sharing
 from ruda.backends.cuda.prim.row_sharing import held_sharing, vector_of
 from ruda.backends.cuda.prim.rows import bind
 from ruda.backends.cuda.prim.softmax import ONLINE, ONLINE_BEFORE, ONLINE_THEN
