@@ -30,6 +30,7 @@ def make_client(device: Device) -> Client:
         if (error.name or "ruda").partition(".")[0] == "ruda":
             raise
         hint = "pip install ruda[cuda13]"
-        what = f"the CUDA backend needs {error.name}, which is not installed"
+        name = "cupy" if error.name == "cupy_backends" else error.name
+        what = f"the CUDA backend needs {name}, which is not installed"
         raise DeviceError("device", what, device, hint=hint) from error
     return module.make(device)  # type: ignore[no-any-return]

@@ -74,14 +74,14 @@ def _chosen(times: list[float], count: int) -> int:
 
 def _is_captured(client: Any) -> bool:
     """Whether the stream is being recorded into a graph, where nothing can be timed."""
-    from cupy.cuda import runtime
+    from cupy_backends.cuda.api import runtime
 
     return bool(runtime.streamIsCapturing(client.now.stream))
 
 
 def _measured(client: Any, trials: Sequence[Callable[[], None]]) -> list[float]:
     """Microseconds a call of each trial, the median of interleaved rounds."""
-    from cupy.cuda import runtime
+    from cupy_backends.cuda.api import runtime
 
     stream, start, end = client.now.stream, runtime.eventCreate(), runtime.eventCreate()
     samples: list[list[float]] = [[] for _ in trials]
