@@ -13,6 +13,7 @@ from ruda.core.errors import CaptureError, OutOfMemoryError
 from ruda.core.mode import MODE, Using
 from ruda.fusion.budget import keep_within, summary
 from ruda.fusion.captured import Captured, Uncapturable
+from ruda.fusion.carrying import outweighs
 from ruda.fusion.footing import Footing
 from ruda.fusion.graph import Graph, Value
 from ruda.fusion.guards import Guards
@@ -34,6 +35,7 @@ from ruda.tensor.tensor import RudaTensor
 
 _version = attrgetter("version")
 _ONCE, _STEPWISE = "it has not run", "this device runs one operator after the other"
+_CARRIED = "copies of its arguments and results would take longer than its launches"
 # A graph is waited for as a whole, and could not tell which of its operators has failed.
 _BLOCKING = "RUDA_LAUNCH_BLOCKING waits for each operator"
 
@@ -198,6 +200,8 @@ class Program:
 
     def on_places(self, rehearsed: bool = False, near: Given | None = None) -> Captured:
         """The step on fixed places; as ``Captured`` says of ``rehearsed`` and ``near``."""
+        if not (self.bounded or self.writes) and outweighs(self.graph, self.wanted):
+            raise Uncapturable(_CARRIED)
         writes = [(s.handle, v) for s, v, _ in self.writes if isinstance(s, Held)]
         return Captured(self.client, self.graph, self.wanted, writes, rehearsed, self.frugal, near)
 

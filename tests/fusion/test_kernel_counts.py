@@ -259,3 +259,23 @@ def test_bytes_of_a_gather_are_those_of_its_ends(device: Any) -> None:
     graph_of(ruda.compile(lambda x, i: ruda.exp(x[i]) * 2 - 1), x, rows)
     # The slots of the arguments, the result of the first run and that of the graph, its copy.
     assert device.driver.allocated - before <= 5 * x.nbytes + 2 * rows.nbytes
+
+
+def test_large_arguments_are_read_where_they_lie(device: Any) -> None:
+    def step(x: Any) -> Any:
+        return ruda.tanh(x).sum(axis=-1), ruda.exp(x)
+
+    few, many = on(256, 4096), on(1 << 14, 4096)
+    compiled = ruda.compile(step)
+    for x in (few, few, many, many):
+        device.driver.nodes.clear()
+        compiled(x)
+    found = names(device.driver.nodes)
+    assert not any(name.startswith("cop") for name in found), found
+    first, second = compiled._all()
+    assert first.captured is not None and second.captured is None
+    assert "arguments and results" in second.stepwise
+    # Within a budget memory is laid out beforehand, and a state that is written stays one graph.
+    bounded = ruda.compile(step, memory=1 << 36)
+    bounded(many)
+    assert bounded._all()[0].captured is not None
