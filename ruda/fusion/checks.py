@@ -3,6 +3,10 @@
 A step of a small network has a hundred guards, and all of them hold at nearly every call. So they
 are written out once as a Python expression over the objects themselves. It says yes only where
 each guard would; a no means that the guards have to be asked one by one.
+
+What a call costs after other code has run is the memory that it touches rather than the terms. So
+versions and nodes, of which there are many and which change through few functions, are looked at
+when those functions have left another mark.
 """
 
 from __future__ import annotations

@@ -13,7 +13,8 @@ What modules, optimizers, schedules and generators owe to compiled steps:
   ``ruda.core.mode.state_changed(self, name, value)`` *before* the change. That function does the
   rest: it counts the version up, it refuses inside of a trace, and it lets pass what is no change,
   so ``model.train()`` in a step is fine while the model is in training. The version is a speed-up:
-  when it moved, the fields are compared, so a switch to ``eval`` and back costs no new trace.
+  when it moved, the fields are compared, so a switch to ``eval`` and back costs no new trace, and
+  while none in the process has moved, none is looked at.
 * Containers in fields whose name starts with ``_`` are changed only by methods that announce it
   under the field's name; containers in public fields (``param_groups``) are compared at each call.
 * What changes from step to step is a tensor that ``assign`` updates: learning rate, step count,
