@@ -1,21 +1,33 @@
-"""Products of matrices: which library or kernel multiplies, and what is made ready for it.
+"""Products of matrices, as the rows of the table want them.
 
 cuBLASLt where nvmath-python is installed, else cuBLAS; thin products of few rows, small ones of
 float32 and products of integers have kernels of their own. Views go in as they lie; what no library
 takes is copied densely first (``layout.geometry`` says which), and so are operands of another dtype
-than is multiplied.
+than is multiplied. ``picking.py`` says who multiplies, ``composing.py`` what is around it.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from ruda.backends.cuda.blas import cublas, integer, layout, lt, skinny, small, tune
+from ruda.backends.cuda.blas.composing import composed
+from ruda.backends.cuda.blas.picking import (
+    IN_FLOAT,
+    IN_INT,
+    Multiply,
+    Task,
+    arithmetic,
+    by_library,
+    small_choice,
+    small_or_library,
+    thin_or,
+    tuned,
+)
 from ruda.backends.cuda.memory import allocate
 from ruda.core import dtypes
-from ruda.core.dtypes import DType
 from ruda.core.errors import StrategyError
 from ruda.core.precision import IEEE, Precision
 from ruda.core.shapes import contiguous_strides
@@ -28,25 +40,6 @@ _NATIVE = {
     ("float16", "float32"),
     ("bfloat16", "float32"),
 }
-# cublasComputeType_t.
-_IN_HALF, _IN_FLOAT, _IN_DOUBLE, _IN_INT, _IN_TF32 = 64, 68, 70, 72, 77
-# The results to which cuBLASLt adds a row by itself.
-_WITH_BIAS = ("float16", "bfloat16", "float32")
-
-Multiply = Callable[..., None]
-
-
-class _Task(NamedTuple):
-    """A product to bind: operands, a bias or None, the result, and the dtype to multiply in."""
-
-    client: Any
-    op: str
-    x: Spec
-    y: Spec
-    bias: Spec | None
-    out: Spec
-    wanted: DType
-    precision: Precision
 
 
 def bind(client: Any, plan: Any) -> Callable[..., Any]:
@@ -58,7 +51,7 @@ def bind(client: Any, plan: Any) -> Callable[..., Any]:
 bind_linear = bind
 
 
-def _task_of(client: Any, plan: Any) -> _Task:
+def _task_of(client: Any, plan: Any) -> Task:
     if len(plan.specs) == 2:
         return _task(client, plan, *plan.specs, None)
     x, w, b = plan.specs
@@ -77,14 +70,14 @@ def own_of(client: Any, plan: Any) -> tuple[layout.Geometry, small.Choice] | Non
     if any(spec.dtype is not dtypes.float32 for spec in kinds):
         return None
     shape = layout.geometry((task.x.shape, task.x.strides), (task.y.shape, task.y.strides))
-    how = _arithmetic(dtypes.float32, dtypes.float32, task.precision)
+    how = arithmetic(dtypes.float32, dtypes.float32, task.precision)
     as_they_lie = not any(shape.copies) and (task.bias is None or task.bias.contiguous)
-    if not as_they_lie or how.compute != _IN_FLOAT or not small.fits(client, shape):
+    if not as_they_lie or how.compute != IN_FLOAT or not small.fits(client, shape):
         return None
     has_lt = lt.library(client) is not None
     if skinny.bind(client, dtypes.float32, dtypes.float32, shape, True, has_lt) is not None:
         return None
-    if tune.mode() == "on" and not tune.is_known(client, _tuned(client), repr(shape)):
+    if tune.mode() == "on" and not tune.is_known(client, tuned(client), repr(shape)):
         return None
     own = small_choice(client, how, shape)
     return None if own is None else (shape, own)
@@ -102,17 +95,17 @@ def bind_linear_relu(client: Any, plan: Any) -> Callable[..., Any] | None:
     y = spec_of(client, w.shape[::-1], w.dtype, w.strides[::-1])
     task = _task(client, plan, x, y, b)
     shape = layout.geometry((x.shape, x.strides), (y.shape, y.strides))
-    how = _arithmetic(dtype, dtype, task.precision)
+    how = arithmetic(dtype, dtype, task.precision)
     # A kernel of its own for few rows is quicker than what this saves.
     has_lt = lt.library(client) is not None
-    if skinny.bind(client, dtype, dtype, shape, how.compute == _IN_FLOAT, has_lt) is not None:
+    if skinny.bind(client, dtype, dtype, shape, how.compute == IN_FLOAT, has_lt) is not None:
         return None
     own = small_choice(client, how, shape)
     if own is not None:
-        return _composed(task, shape, small.product(client, shape, own, relu=True), dtype, dtype)
+        return composed(task, shape, small.product(client, shape, own, relu=True), dtype, dtype)
     if not has_lt:
         return None
-    return _composed(task, shape, lt.product(client, how, shape, True, relu=True), dtype, dtype)
+    return composed(task, shape, lt.product(client, how, shape, True, relu=True), dtype, dtype)
 
 
 def bind_weight(client: Any, plan: Any) -> Callable[..., Any] | None:
@@ -132,7 +125,7 @@ def bind_weight(client: Any, plan: Any) -> Callable[..., Any] | None:
         return None
     wanted = plan.op.dtype_of_operands(plan)[0] or x.dtype
     how = plan.precision or IEEE
-    product = _bound(_Task(client, plan.op.name, turned, down, None, dw, wanted, how))
+    product = _bound(Task(client, plan.op.name, turned, down, None, dw, wanted, how))
     add_up = total.run
 
     def run(hg: Any, hx: Any) -> Any:
@@ -160,11 +153,11 @@ def into(
     allowed = precision or IEEE
     shape = layout.geometry((x.shape, x.strides), (y.shape, y.strides))
     assert not any(shape.copies), "the operands are to be made ready first"
-    how = _arithmetic(x.dtype, out.dtype, allowed)
+    how = arithmetic(x.dtype, out.dtype, allowed)
     if adds:
         library = lt if lt.library(client) is not None else cublas
         return library.product(client, how, shape, adds=True)
-    return _by_library(_Task(client, op, x, y, bias, out, x.dtype, allowed), how, shape)
+    return by_library(Task(client, op, x, y, bias, out, x.dtype, allowed), how, shape)
 
 
 def _weight_and_bias(client: Any, plan: Any, turned: Spec, down: Spec) -> Callable[..., Any] | None:
@@ -173,8 +166,8 @@ def _weight_and_bias(client: Any, plan: Any, turned: Spec, down: Spec) -> Callab
     if any(kind is not dtypes.float32 for kind in kinds):
         return None
     shape = layout.geometry((turned.shape, turned.strides), (down.shape, down.strides))
-    how = _arithmetic(dtypes.float32, dtypes.float32, plan.precision or IEEE)
-    own = small.best(client, shape) if how.compute == _IN_FLOAT else None
+    how = arithmetic(dtypes.float32, dtypes.float32, plan.precision or IEEE)
+    own = small.best(client, shape) if how.compute == IN_FLOAT else None
     if own is None:
         return None
     multiply, pool = small.product_and_sums(client, shape, own), client.pool
@@ -187,12 +180,12 @@ def _weight_and_bias(client: Any, plan: Any, turned: Spec, down: Spec) -> Callab
     return run
 
 
-def _task(client: Any, plan: Any, x: Spec, y: Spec, bias: Spec | None) -> _Task:
+def _task(client: Any, plan: Any, x: Spec, y: Spec, bias: Spec | None) -> Task:
     wanted = plan.op.dtype_of_operands(plan)[0] or x.dtype
-    return _Task(client, plan.op.name, x, y, bias, plan.out, wanted, plan.precision or IEEE)
+    return Task(client, plan.op.name, x, y, bias, plan.out, wanted, plan.precision or IEEE)
 
 
-def _bound(task: _Task) -> Callable[..., Any]:
+def _bound(task: Task) -> Callable[..., Any]:
     pool, out = task.client.pool, task.out
     if out.size == 0:
         return lambda *_: allocate(pool, out)
@@ -211,7 +204,7 @@ def _raise(error: StrategyError, *_: Any) -> Any:
     raise error
 
 
-def _of_nothing(task: _Task) -> Callable[..., Any]:
+def _of_nothing(task: Task) -> Callable[..., Any]:
     """A sum of no products: zeros, or the bias."""
     client, out, bias = task.client, task.out, task.bias
     start = None if bias is None else client.writer(out, bias)
@@ -227,7 +220,7 @@ def _of_nothing(task: _Task) -> Callable[..., Any]:
     return run
 
 
-def _of_integers(task: _Task) -> Callable[..., Any]:
+def _of_integers(task: Task) -> Callable[..., Any]:
     """By cuBLASLt for int8 that is summed in int32 and lies as it wants, else by an own kernel."""
     client, x, y = task.client, task.x, task.y
     small = x.dtype is y.dtype is dtypes.int8 and task.out.dtype is dtypes.int32
@@ -235,8 +228,8 @@ def _of_integers(task: _Task) -> Callable[..., Any]:
         # Its kernels take rows on the left and columns on the right.
         shape = layout.geometry((x.shape, x.strides), (y.shape, y.strides))
         if _suits_int8(shape):
-            how = lt.Arithmetic("int8", "int32", _IN_INT, "int32", True)
-            return _composed(task, shape, lt.product(client, how, shape), dtypes.int8, dtypes.int32)
+            how = lt.Arithmetic("int8", "int32", IN_INT, "int32", True)
+            return composed(task, shape, lt.product(client, how, shape), dtypes.int8, dtypes.int32)
     return integer.bind(client, x, y, task.bias, task.out)
 
 
@@ -246,7 +239,7 @@ def _suits_int8(shape: layout.Geometry) -> bool:
     return even and shape.y.transposed and not shape.x.transposed
 
 
-def _of_floats(task: _Task) -> Callable[..., Any]:
+def _of_floats(task: Task) -> Callable[..., Any]:
     x, y, out, wanted = task.x, task.y, task.out, task.wanted
     operand, result = wanted, wanted
     if x.dtype is y.dtype and (x.dtype.name, out.dtype.name) in _NATIVE:
@@ -255,181 +248,18 @@ def _of_floats(task: _Task) -> Callable[..., Any]:
         result = out.dtype
     left, right = ((s.shape, s.strides) if s.dtype is operand else _dense(s.shape) for s in (x, y))
     shape = layout.geometry(left, right)
-    how = _arithmetic(operand, result, task.precision)
-    plain, has_lt = how.compute == _IN_FLOAT, lt.library(task.client) is not None
+    how = arithmetic(operand, result, task.precision)
+    plain, has_lt = how.compute == IN_FLOAT, lt.library(task.client) is not None
     thin = skinny.bind(task.client, operand, result, shape, plain, has_lt)
     if thin is None:
-        multiply = _small_or_library(task, how, shape)
+        multiply = small_or_library(task, how, shape)
     else:
-        multiply = _thin_or(thin, functools.cache(lambda: _by_library(task, how, shape)))
-    return _composed(task, shape, multiply, operand, result)
+        multiply = thin_or(thin, functools.cache(lambda: by_library(task, how, shape)))
+    return composed(task, shape, multiply, operand, result)
 
 
 def _dense(shape: Any) -> Any:
     return shape, contiguous_strides(shape)
-
-
-def _arithmetic(operand: DType, result: DType, allowed: Precision) -> lt.Arithmetic:
-    compute, scale = _IN_FLOAT, "float32"
-    if operand.kind == "complex":
-        scale = operand.name
-    if operand.name in ("float64", "complex128"):
-        compute, scale = _IN_DOUBLE, operand.name
-    if operand is dtypes.float32 and allowed.matmul == "tf32":
-        compute = _IN_TF32
-    if operand is result is dtypes.float16 and allowed.fp16_accumulate:
-        compute, scale = _IN_HALF, "float16"
-    rounds = not result.is_half or allowed.half_reduction
-    return lt.Arithmetic(operand.name, result.name, compute, scale, rounds)
-
-
-def small_choice(client: Any, how: lt.Arithmetic, shape: layout.Geometry) -> small.Choice | None:
-    """The tile of a small product of float32; None where a library multiplies.
-
-    What was measured before decides, if that is to be looked at, else a rule.
-    """
-    if not how.operand == how.result == "float32" or how.compute != _IN_FLOAT:
-        return None
-    if not small.fits(client, shape):
-        return None
-    found = small.candidates(client, shape)
-    number = tune.known(client, _tuned(client), repr(shape), len(found) + 1)
-    return None if number == len(found) else found[number]
-
-
-def _tuned(client: Any) -> str:
-    """The name of the file with the times of small products."""
-    library = lt.library(client)
-    return f"small-{0 if library is None else library.version}"
-
-
-def _small_or_library(task: _Task, how: lt.Arithmetic, shape: layout.Geometry) -> Multiply:
-    """A kernel of our own for small products of float32, unless a library was measured quicker."""
-    client = task.client
-    own = small_choice(client, how, shape)
-    if tune.mode() == "on" and how.operand == "float32" and small.fits(client, shape):
-        return _measured(task, how, shape)
-    if own is None:
-        return _by_library(task, how, shape)
-    return small.product(client, shape, own)
-
-
-def _measured(task: _Task, how: lt.Arithmetic, shape: layout.Geometry) -> Multiply:
-    """The quickest of the tiles and the library, timed at the first call."""
-    client = task.client
-    found = small.candidates(client, shape)
-    runs = [small.product(client, shape, choice) for choice in found]
-    library = functools.cache(lambda: _by_library(task, how, shape))
-    runs.append(lambda *addresses: library()(*addresses))
-    chosen: list[Multiply] = []
-
-    def run(*addresses: int) -> None:
-        if not chosen:
-            trials = [functools.partial(each, *addresses) for each in runs]
-            chosen.append(runs[tune.best(client, _tuned(client), repr(shape), trials)])
-        chosen[0](*addresses)
-
-    return run
-
-
-def _by_library(task: _Task, how: lt.Arithmetic, shape: layout.Geometry) -> Multiply:
-    client, with_bias = task.client, task.bias is not None
-    has_lt = lt.library(client) is not None
-    if not with_bias:
-        return (lt if has_lt else cublas).product(client, how, shape)
-    if has_lt and how.result in _WITH_BIAS and how.compute != _IN_HALF:
-        return lt.product(client, how, shape, bias=True)
-    add = (lt if has_lt else cublas).product(client, how, shape, adds=True)
-    result = dtypes.as_dtype(how.result, task.op)
-    start = client.writer(
-        spec_of(client, task.out.shape, result), spec_of(client, task.out.shape[-1:], result)
-    )
-
-    def run(x: int, y: int, out: int, bias: int) -> None:
-        start(out, _Place(bias))
-        add(x, y, out)
-
-    return run
-
-
-class _Place(NamedTuple):
-    """What a writer wants of a handle."""
-
-    address: int
-
-
-def _thin_or(thin: Multiply, otherwise: Callable[[], Multiply]) -> Multiply:
-    """The kernel for thin products reads 16 bytes at a time; the library takes any addresses."""
-
-    def run(x: int, y: int, out: int, *bias: int) -> None:
-        (otherwise() if (x | y) & 15 else thin)(x, y, out, *bias)
-
-    return run
-
-
-def _composed(
-    task: _Task, shape: layout.Geometry, multiply: Multiply, operand: DType, result: DType
-) -> Callable[..., Any]:
-    """Operands made ready, the product, and the result cast where it must be."""
-    client, out = task.client, task.out
-    ready = [
-        _ready(client, spec, operand, copied)
-        for spec, copied in zip((task.x, task.y), shape.copies, strict=True)
-    ]
-    if task.bias is not None:
-        ready.append(_ready(client, task.bias, result, not task.bias.contiguous))
-    raw = out if result is out.dtype else spec_of(client, out.shape, result)
-    cast = None if raw is out else client.writer(out, raw)
-    pool = client.pool
-    if not any(ready) and cast is None:
-        return _direct(pool, out, multiply, task.bias is not None)
-
-    def run(*handles: Any) -> Any:
-        given = [h if make is None else make(h) for make, h in zip(ready, handles, strict=False)]
-        product = allocate(pool, raw)
-        multiply(given[0].address, given[1].address, product.address, *_rest(given))
-        if cast is None:
-            return product
-        final = allocate(pool, out)
-        cast(final.address, product)
-        return final
-
-    return run
-
-
-def _rest(given: list[Any]) -> tuple[int, ...]:
-    return tuple(h.address for h in given[2:])
-
-
-def _direct(pool: Any, out: Spec, multiply: Multiply, with_bias: bool) -> Callable[..., Any]:
-    """The common case: every operand goes in as it lies."""
-
-    def run(hx: Any, hy: Any, *_: Any) -> Any:
-        result = allocate(pool, out)
-        multiply(hx.address, hy.address, result.address)
-        return result
-
-    def run_with_bias(hx: Any, hy: Any, hb: Any) -> Any:
-        result = allocate(pool, out)
-        multiply(hx.address, hy.address, result.address, hb.address)
-        return result
-
-    return run_with_bias if with_bias else run
-
-
-def _ready(client: Any, spec: Spec, dtype: DType, copied: bool) -> Callable[[Any], Any] | None:
-    """The function that copies an operand densely in ``dtype``; None where it is taken as it is."""
-    if spec.dtype is dtype and not copied:
-        return None
-    dense = spec_of(client, spec.shape, dtype)
-    copy = client.writer(dense, spec)
-
-    def made(handle: Any) -> Any:
-        packed = allocate(client.pool, dense)
-        copy(packed.address, handle)
-        return packed
-
-    return made
 
 
 KERNELS = {
