@@ -179,7 +179,7 @@ def _made(pattern: _Pattern, edges: list[Any], look: Callable[[Value], Any]) -> 
 
 def _filled(saved: Any, look: Callable[[Value], Any]) -> tuple[Any, Any]:
     """The handle (or handles) of this replay and the version it counts as saved at."""
-    if isinstance(saved, tuple):
+    if saved.__class__ is tuple:
         pairs = [_filled(item, look) for item in saved]
         return tuple(h for h, _ in pairs), tuple(v for _, v in pairs)
     if not isinstance(saved, _Saved):

@@ -104,3 +104,18 @@ def test_gradients_of_a_compiled_step(device: str) -> None:
         want = plain(x)
         np.testing.assert_allclose(got.numpy(), want.detach().numpy(), rtol=1e-6)
         np.testing.assert_allclose(grad, w.grad.numpy(), rtol=2e-6, atol=1e-7)
+
+
+def test_numbers_beyond_float32_are_infinite_as_on_the_cpu(device: str) -> None:
+    def step(x: Any, number: Any) -> Any:
+        return x * number, ruda.where(x > 0, number, x), ruda.maximum(x, number)
+
+    here, there = (ruda.asarray([1.0, -2.0], dtype="float32", device=d) for d in ("cpu", device))
+    compiled = ruda.compile(step)
+    for number in (1e39, -1e39, 3.4028235677973366e38):
+        for want, *found in zip(
+            step(here, number), step(there, number), compiled(there, number), strict=True
+        ):
+            assert [y.tolist() for y in found] == [want.tolist()] * 2
+    z = ruda.asarray([1.0], dtype="complex64", device=device) + complex(1e39, 2.0)
+    assert z.tolist() == [complex(np.inf, 2.0)]

@@ -91,6 +91,20 @@ def test_backward_outside_of_a_compiled_forward() -> None:
     assert sum(map(len, compiled.programs.values())) == 1
 
 
+def test_backward_outside_through_a_slice_that_was_returned() -> None:
+    weight = ruda.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], requires_grad=True)
+    step = ruda.compile(lambda x: ((weight * x)[:, 1:], ruda.flip(weight * x)))
+
+    def gradient(function: Any, x: Any) -> Any:
+        part, turned = function(x)
+        ((part * part).sum() + (turned * x).sum()).backward()
+        found, weight.grad = weight.grad, None
+        return found
+
+    for x in batches(3, 2, 3):
+        assert bits(gradient(step, x)) == bits(gradient(step.fn, x))
+
+
 def test_a_compiled_part_between_eager_parts_and_second_order() -> None:
     weight = ruda.tensor([1.5, -0.5], requires_grad=True)
 

@@ -172,7 +172,15 @@ def raw_bits(dtype: DType) -> Callable[[Any], tuple[int, ...]]:
     """From a Python scalar to the slots that hold it as ``dtype``, by value."""
     if dtype.is_integer:
         return lambda value: (int(value) & 0xFFFFFFFFFFFFFFFF,)
-    pack = struct.Struct("<" + _CODES[dtype.name]).pack
+    code = struct.Struct("<" + _CODES[dtype.name]).pack
+
+    def pack(*values: float) -> bytes:
+        try:
+            return code(*values)
+        except OverflowError:
+            # Beyond float32, which is infinity there.
+            return code(*(ctypes.c_float(value).value for value in values))
+
     if dtype.kind != "complex":
         return lambda value: (int.from_bytes(pack(value), "little"),)
 
