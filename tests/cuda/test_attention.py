@@ -205,5 +205,5 @@ def test_cudnn_is_asked_for_what_was_bound() -> None:
         asked.append(plan.ordered)
 
     with ruda.deterministic():
-        run = vendor._once_run(None, plan, into, lambda: "own")
+        run = vendor._once_run(None, plan, into, lambda *_: lambda: "own")
     assert asked == [] and run() == run() == "own" and asked == [True]

@@ -140,7 +140,7 @@ class CudaClient(Traffic, Exchange, Steps, InPlace):
             return self._transfer(plan)
         if op.kind == "create":
             return self._create(plan)
-        return self._body(plan) if op.body is not None else self._missing(plan)
+        return self.by_body(plan) if op.body is not None else self._missing(plan)
 
     def _missing(self, plan: Any) -> Callable[..., Any]:
         """Raise when the plan is run and not when it is made: a node may need the plan alone."""
@@ -189,7 +189,7 @@ class CudaClient(Traffic, Exchange, Steps, InPlace):
 
         return shown_from
 
-    def _body(self, plan: Any) -> Callable[..., Any]:
+    def by_body(self, plan: Any) -> Callable[..., Any]:
         """A fused row without a kernel: its body on this device."""
         body, specs, attrs, several = plan.op.body, plan.specs, plan.attrs, plan.op.outs
 

@@ -161,9 +161,7 @@ def _bound(
     """cuDNN's graph, or our own kernel: for ``flash_unit``, and for ``auto`` where cuDNN cannot."""
     strategy = plan.attrs[-1]
     if strategy == "auto" and is_wanted(client, plan):
-        found = bind(client, plan)
-        if found is not None:
-            return _once_run(client, plan, into, found)
+        return _once_run(client, plan, into, bind)
     write = into(client, plan)
     if write is not None:
         return own.made(client, plan.out, write)
@@ -171,7 +169,7 @@ def _bound(
 
 
 def _once_run(
-    client: Any, plan: Any, into: Callable[..., Any], otherwise: Callable[..., Any]
+    client: Any, plan: Any, into: Callable[..., Any], bind: Callable[..., Any]
 ) -> Callable[..., Any]:
     """cuDNN's graph, made when it is first run or ``settle`` is called.
 
@@ -182,7 +180,9 @@ def _once_run(
     @functools.cache
     def chosen() -> Callable[..., Any]:
         write = into(client, later)
-        return otherwise if write is None else own.made(client, plan.out, write)
+        if write is not None:
+            return own.made(client, plan.out, write)
+        return bind(client, plan) or client.by_body(plan)  # type: ignore[no-any-return]
 
     def run(*handles: Any) -> Any:
         return chosen()(*handles)
