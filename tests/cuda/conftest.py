@@ -19,6 +19,7 @@ QUICK = (
     "test_frontend",
     "test_gate",
     "test_graphs",
+    "test_lanes",
     "test_regions",
     "test_steps",
 )
