@@ -7,6 +7,7 @@ random weights in the same format, so that loading is the same; what it prints t
 
     python examples/encoder.py                            five sentences
     python examples/encoder.py "A cat." "A kitten."       others
+    python examples/encoder.py --compile                  the same numbers from a captured step
 
 Read from the top: the model, how names of the file become names of the model, then `vectors`.
 Devlin et al., "BERT" (2018); Reimers and Gurevych, "Sentence-BERT" (2019).
@@ -165,7 +166,7 @@ def tokens_of(sentences: list[str], folder: Path, vocabulary: int) -> list[list[
 
 
 @ruda.no_grad()
-def vectors(model: Encoder, tokens: list[list[int]]) -> ruda.Tensor:
+def vectors(model: Any, tokens: list[list[int]]) -> ruda.Tensor:
     """Vectors of length one, `(sentences, width)`; the shorter sentences are padded."""
     longest = max(map(len, tokens))
     padded = np.array([row + [0] * (longest - len(row)) for row in tokens])
@@ -186,6 +187,7 @@ def arguments(given: list[str] | None) -> argparse.Namespace:
     parser.add_argument("sentences", nargs="*", help="what to compare")
     parser.add_argument("--folder", type=Path, help="the files of a BERT")
     parser.add_argument("--random", action="store_true", help="random weights, pretrained or not")
+    parser.add_argument("--compile", action="store_true", help="capture it with ruda.compile")
     parser.add_argument("--out", type=Path, default=Path("runs/encoder"), help="for random weights")
     return parser.parse_args(given)
 
@@ -200,7 +202,7 @@ def main(given: list[str] | None = None) -> Any:
         folder = written(options.out, Shape())
     model = loaded(folder)
     tokens = tokens_of(sentences, folder, model.words.num_embeddings)
-    found = vectors(model, tokens)
+    found = vectors(ruda.compile(model) if options.compile else model, tokens)
     similarity = (found @ found.mT).numpy()
     for row, sentence in zip(similarity, sentences, strict=True):
         print(" ".join(f"{value:5.2f}" for value in row), " ", sentence)

@@ -72,6 +72,12 @@ def test_random_weights_are_written_and_read(
     assert "29 applied" in capsys.readouterr().out
 
 
+def test_a_compiled_model_is_the_eager_one(encoder: Any, tmp_path: Path) -> None:
+    given = ["--random", "--out", str(tmp_path), "a b c", "c b a d e f", "d"]
+    found = encoder.main([*given, "--compile"])
+    np.testing.assert_allclose(found, encoder.main(given), rtol=0, atol=1e-6)
+
+
 def test_a_missing_tensor_is_named(encoder: Any, small: Path) -> None:
     tensors = ruda.load(small / "model.safetensors")
     del tensors["encoder.layer.1.output.dense.bias"]
