@@ -121,7 +121,7 @@ def _backward_program(weighted: bool, smooth: bool) -> Program:
 # The logit of the target comes from the thread that has it, along with the sum. Where no class is
 # meant, ``own`` is before all packs.
 _JOINT_BEFORE = f"""{ONLINE_BEFORE}
-T picked = T(0), flat = T(0);
+T picked = T(0);
 {_COUNTED}
 const bool valid = counted && target >= 0 && target < n;
 const int own = valid ? int(target) : -1;"""
@@ -150,7 +150,7 @@ def _joint_program(weighted: bool, smooth: bool) -> Program:
             replace(sweep, pack=sweep.pack + _PICKED, folds=(), then=then),
             _pass(weighted, smooth, "own", "valid"),
         ),
-        before=_JOINT_BEFORE,
+        before=_JOINT_BEFORE + "\nT flat = T(0);" * smooth,
         functions=f"{forward.functions}\n{_JOINT_FUNCTIONS}",
         folded=len(sums),
     )

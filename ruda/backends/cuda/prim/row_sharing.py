@@ -105,7 +105,10 @@ def streamed_sharing(work: Work, program: Program, vec: int) -> Sharing:
     lanes = min(32, _power(packs))
     if packs > lanes * per:
         wide = len(program.passes) > 1 and not program.sums
-        most = (1024 if wide else 512) // _size(work)
+        # Many rows that are but read are as quick as memory with small blocks: the losses of 8192
+        # rows of 128256 classes in bfloat16 take 0.48 ms with 256 threads, 0.52 with 512.
+        many = not work.outs and work.rows >= 4 * work.client.driver.multiprocessors
+        most = (1024 if wide else 256 if many else 512) // _size(work)
         lanes = min(most, max(64, _power(-(-packs // (2 * per)))))
     return Sharing("stream", lanes, per)
 
