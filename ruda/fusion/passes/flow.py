@@ -1,11 +1,12 @@
 """A graph as parts that may become one: who waits for whom, and whether two parts can be joined.
 
-Each part has a bit of a number, and as bits the parts that have to run before it.
+Each instruction has a bit of a number. A part has those of its members, and those of what has to
+run before it: of each part at least one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 
 from ruda.fusion.graph import Graph, Instruction, Value
 
@@ -39,28 +40,40 @@ class Flow:
         self._part_of: dict[int, Part] = {}
         for number, instruction in enumerate(graph.instructions):
             part = Part(number, instruction)
-            for source in self._makers(instruction.inputs):
+            for source in self._makers(instruction):
                 part.before |= source.before | source.bit
             self.parts.append(part)
-            self._part_of[id(instruction)] = part
-            self.home.update((value, part) for value in instruction.outputs)
-            for value in dict.fromkeys(instruction.inputs):
-                self.users.setdefault(value, []).append(instruction)
+            self._enter(part, instruction)
+
+    def _enter(self, part: Part, instruction: Instruction) -> None:
+        self._part_of[id(instruction)] = part
+        for value in instruction.outputs:
+            self.home[value] = part
+        for value in dict.fromkeys(instruction.inputs):
+            self.users.setdefault(value, []).append(instruction)
 
     def part(self, instruction: Instruction) -> Part:
         """The part that ``instruction`` is a member of."""
         return self._part_of[id(instruction)]
 
-    def _makers(self, values: Iterable[Value]) -> list[Part]:
-        """The parts that ``values`` come from; a view shows memory that somebody wrote as well."""
-        wanted = {v for value in values for v in (value, value.memory)}
-        found = {self.home[v].bit: self.home[v] for v in wanted if v in self.home}
-        return list(found.values())
+    def _makers(self, instruction: Instruction) -> Iterator[Part]:
+        """The parts that operands come from; a view shows memory that somebody wrote as well."""
+        home = self.home
+        for value in instruction.inputs:
+            part = home.get(value)
+            if part is not None:
+                yield part
+            if value.memory is not value:
+                part = home.get(value.memory)
+                if part is not None:
+                    yield part
 
-    def sources(self, part: Part) -> list[Part]:
-        """The parts that ``part`` reads from."""
-        inputs = (v for _, instruction in part.members for v in instruction.inputs)
-        return [p for p in self._makers(inputs) if p is not part]
+    def _sources(self, part: Part) -> Iterator[Part]:
+        """The parts that ``part`` reads from, some several times."""
+        for _, instruction in part.members:
+            for source in self._makers(instruction):
+                if source is not part:
+                    yield source
 
     def joinable(self, one: Part, other: Part) -> bool:
         """Whether no third part has to run after one of the two and before the other.
@@ -74,7 +87,7 @@ class Flow:
         return not any(
             s.before & a.bit
             for a, b in ((one, other), (other, one))
-            for s in self.sources(b)
+            for s in self._sources(b)
             if s is not a
         )
 
@@ -84,19 +97,19 @@ class Flow:
         self.parts.remove(other)
         self._part_of.update((id(i), one) for _, i in other.members)
         self.home.update((value, one) for _, i in other.members for value in i.outputs)
-        gone = one.bit | other.bit
-        one.before = (one.before | other.before) & ~gone
-        for part in self.parts:
-            if part is not one and part.before & gone:
-                part.before = part.before & ~other.bit | one.bit | one.before
+        before = (one.before | other.before) & ~(one.bit | other.bit)
+        # Those whose followers do not wait for all of that yet.
+        added = sum(part.bit for part in (one, other) if before & ~part.before)
+        if added:
+            for part in self.parts:
+                if part.before & added and part is not one:
+                    part.before |= before
+        one.bit, one.before = one.bit | other.bit, before
 
     def adopt(self, part: Part, number: float, instruction: Instruction) -> None:
         """Make a new instruction, whose operands ``part`` waits for already, a member of it."""
         part.members.append((number, instruction))
-        self._part_of[id(instruction)] = part
-        self.home.update((value, part) for value in instruction.outputs)
-        for value in dict.fromkeys(instruction.inputs):
-            self.users.setdefault(value, []).append(instruction)
+        self._enter(part, instruction)
 
     def redirect(self, user: Instruction, place: int, value: Value) -> Instruction:
         """What ``user`` does with ``value`` at ``place`` of its operands, in its stead.
