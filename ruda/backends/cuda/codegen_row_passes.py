@@ -7,8 +7,17 @@ their own ("columns").
 
 from __future__ import annotations
 
-from ruda.backends.cuda.codegen_row_reads import fetched, inner_of, load_packs, starts_of
-from ruda.backends.cuda.row_programs import Pass, Rows
+from ruda.backends.cuda.codegen_row_reads import (
+    end_of,
+    fetched,
+    inner_of,
+    is_open,
+    load_packs,
+    pack_at,
+    pack_of,
+    starts_of,
+)
+from ruda.backends.cuda.row_programs import Input, Pass, Rows
 from ruda.backends.cuda.types import stored
 
 
@@ -18,36 +27,73 @@ def sweep(kernel: Rows, each: Pass, gathers: bool) -> list[str]:
     lines = [f"        T {name} = {start};" for name, _, start in each.folds]
     pad = "        "
     if not held:
-        lines.append("        for (int base = 0; active && base < n; base += PER * LANES * VEC) {")
+        step = f"active && base < {end_of(kernel)}; base += PER * LANES * VEC"
+        lines.append(f"        for (int base = 0; {step}) {{")
         lines += load_packs(kernel, "row", "", "base + ")
-    lines += [
-        "#pragma unroll",
-        f"{pad}for (int p = 0; p < PER; ++p) {{",
-        f"{pad}    const int i = {'' if held else 'base + '}(p * LANES + lane) * VEC;",
-        f"{pad}    if (active && i < n) {{",
-        *_pack(kernel, each, gathers),
-        f"{pad}    }}",
-        f"{pad}}}",
-    ]
+    if is_open(kernel, each) and each.writes:
+        # Where no pack lies behind the row, all loads of columns may come first.
+        lines += [f"{pad}if (n == PER * LANES * VEC) {{", *_sweep(kernel, each, gathers, "true")]
+        lines += [f"{pad}}} else {{", *_sweep(kernel, each, gathers), f"{pad}}}"]
+    else:
+        lines += _sweep(kernel, each, gathers)
     if not held:
         lines.append("        }")
+    if kernel.skewed:
+        lines += [
+            f"{pad}if (active && alone >= 0) {{",
+            f"{pad}    constexpr int VEC = 1;",
+            f"{pad}    const int i = alone;",
+            *_pack(kernel, each, gathers, loose=True),
+            f"{pad}}}",
+        ]
     return [*lines, *_folds(each), indented(each.then, 8)]
 
 
-def _pack(kernel: Rows, each: Pass, gathers: bool) -> list[str]:
-    """What one pass does with the packs at ``i``."""
+def _sweep(kernel: Rows, each: Pass, gathers: bool, here: str = "") -> list[str]:
+    """All packs of a thread; which are in the row is known or found."""
+    pad, base = " " * 8, "" if kernel.mode == "held" else "base + "
+    here = here or f"active && i < {end_of(kernel)}"
+    return [
+        "#pragma unroll",
+        f"{pad}for (int p = 0; p < PER; ++p) {{",
+        f"{pad}    {pack_at(kernel, base)}",
+        f"{pad}    const bool here = {here};",
+        *(_undone(kernel, each) if is_open(kernel, each) else _guarded(kernel, each, gathers)),
+        f"{pad}}}",
+    ]
+
+
+def _guarded(kernel: Rows, each: Pass, gathers: bool) -> list[str]:
+    pad = " " * 12
+    return [f"{pad}if (here) {{", *_pack(kernel, each, gathers), f"{pad}}}"]
+
+
+def _undone(kernel: Rows, each: Pass) -> list[str]:
+    """A pack that is done in any case; behind the row it leaves everything as it was."""
+    pad, names = " " * 16, [*(name for name, *_ in each.folds), *(each.grows or ())]
+    before = [f"{pad}const T {name}_before = {name};" for name in names]
+    after = [f"{pad}{name} = here ? {name} : {name}_before;" for name in names]
+    return [*before, *_pack(kernel, each, gathers=False), *after]
+
+
+def _pack(kernel: Rows, each: Pass, gathers: bool, loose: bool = False) -> list[str]:
+    """What one pass does with the packs at ``i``, or with a loose element as a pack of one."""
     pad = " " * 16
-    lines = []
+    lines, raw = [], "{}_loose" if loose else "{}_raw[p]"
     used = {*each.reads, *(("+",) if gathers else ())}
     for i in kernel.inputs:
         wanted = i.name in used or _named(kernel.program.each, i.name)
         if i.raw and wanted and i.role in ("rows", "column"):
-            read = f"{i.name}_raw[p]" if i.role == "rows" else fetched(kernel, i)
+            read = raw.format(i.name)
+            if i.role == "column":
+                lines.append(_column(kernel, each, i, loose))
+                read = f"{i.name}_pack"
             lines.append(f"{pad}const Pack<{stored(i.dtype)}, VEC> {i.name} = {read};")
         elif i.role == "rows" and (wanted or gathers):
-            lines.append(f"{pad}T {i.name}[VEC]; widened({i.name}, {i.name}_raw[p]);")
+            lines.append(f"{pad}T {i.name}[VEC]; widened({i.name}, {raw.format(i.name)});")
         elif i.role == "column" and wanted:
-            lines.append(f"{pad}T {i.name}[VEC]; widened({i.name}, {fetched(kernel, i)});")
+            lines.append(_column(kernel, each, i, loose))
+            lines.append(f"{pad}T {i.name}[VEC]; widened({i.name}, {i.name}_pack);")
     lines.append(indented(kernel.program.each, 16))
     known = kernel.program.each + each.pack
     lines += [f"{pad}T {n}[VEC];" for n in each.writes if f" {n}[VEC];" not in known]
@@ -59,8 +105,19 @@ def _pack(kernel: Rows, each: Pass, gathers: bool) -> list[str]:
         lines.append(indented(gather, 16))
     for name in each.writes:
         form = "dense" if kernel.vec > 1 else "each"
-        lines.append(f"{pad}put({name}_data + {name}_at + {inner_of(kernel, name, form)}, {name});")
+        check = "if (here) " * (is_open(kernel, each) and not loose)
+        place = f"{name}_data + {name}_at + {inner_of(kernel, name, form, loose)}"
+        lines.append(f"{pad}{check}put({place}, {name});")
     return lines
+
+
+def _column(kernel: Rows, each: Pass, i: Input, loose: bool) -> str:
+    """The declaration of a pack of a column."""
+    pad, kind = " " * 16, pack_of(kernel, i, loose)
+    found = fetched(kernel, i, loose)
+    if is_open(kernel, each) and not loose and i not in kernel.kept:
+        return f"{pad}{kind} {i.name}_pack = {{}}; if (here) {i.name}_pack = {found};"
+    return f"{pad}const {kind} {i.name}_pack = {found};"
 
 
 def _named(text: str, name: str) -> bool:

@@ -7,21 +7,102 @@ them.
 
 from __future__ import annotations
 
-from ruda.backends.cuda.row_programs import Input, Rows
+from ruda.backends.cuda.row_programs import Input, Pass, Rows
 from ruda.backends.cuda.types import stored
+from ruda.core.dtypes import bfloat16, float32
 
 
-def inner_of(kernel: Rows, name: str, form: str) -> str:
+def inner_of(kernel: Rows, name: str, form: str, loose: bool = False) -> str:
     """Where element ``i`` of the row of an operand lies, counted from the start of the row."""
+    if form == "dense" and kernel.inner == 1 and kernel.mode == "held" and not loose:
+        # All packs of a thread are at fixed distances from its first one.
+        return "lane_at + p * (LANES * VEC)"
     if kernel.inner > 1:
         return f"place<{kernel.inner}>(i, at.isize, at.{name}_inner)"
     return {"dense": "i", "same": "0"}.get(form, f"i * at.{name}_inner[0]")
 
 
-def fetched(kernel: Rows, i: Input) -> str:
-    """A pack of an operand at element ``i`` of the row."""
-    how = "spread" if i.form == "same" else "fetch"
-    return f"{how}<VEC>({i.name}_data + {i.name}_at + {inner_of(kernel, i.name, i.form)})"
+def in_pairs(kernel: Rows, i: Input, loose: bool = False) -> bool:
+    """Whether the packs of an operand are words of two elements."""
+    spread = i.form == "same" or (kernel.skewed and i.role == "column")
+    single = loose or kernel.vec == 1 or i.raw
+    return i.dtype is bfloat16 and kernel.compute is float32 and not (spread or single)
+
+
+def pack_of(kernel: Rows, i: Input, loose: bool = False) -> str:
+    """The C type of a pack of an operand."""
+    pairs = in_pairs(kernel, i, loose)
+    return "Pairs<VEC>" if pairs else f"Pack<{stored(i.dtype)}, {'1' if loose else 'VEC'}>"
+
+
+def fetched(kernel: Rows, i: Input, loose: bool = False) -> str:
+    """A pack of an operand at element ``i`` of the row, which is the thread's pack ``p``."""
+    start = f"{i.name}_data" + f" + {i.name}_at" * (not i.still)
+    if kernel.skewed and i.role == "column" and i.form == "dense" and not loose:
+        return f"fetch_across<VEC>({start}, i)"
+    if i in kernel.kept and not loose:
+        return f"*reinterpret_cast<const {pack_of(kernel, i)}*>({_kept_at(kernel, i.name)})"
+    how = "spread" if i.form == "same" else "fetch_pairs" if in_pairs(kernel, i, loose) else "fetch"
+    return f"{how}<VEC>({start} + {inner_of(kernel, i.name, i.form, loose)})"
+
+
+def is_open(kernel: Rows, each: Pass) -> bool:
+    """Whether a pass is done to all packs of a thread, without branches.
+
+    That takes registers, which rows of one block would rather have for more blocks.
+    """
+    plain = kernel.cluster > 1 and not kernel.skewed and not kernel.program.sums
+    return plain and each.grows is not None
+
+
+def pack_at(kernel: Rows, base: str = "") -> str:
+    """The declaration of ``i``, the first element of a thread's pack ``p``."""
+    head = " + skew.head" * kernel.skewed
+    return f"const int i = {base}(p * LANES + lane) * VEC{head};"
+
+
+def end_of(kernel: Rows) -> str:
+    """Where the packs of a row end."""
+    return "skew.end" if kernel.skewed else "n"
+
+
+def skew_of(kernel: Rows) -> str:
+    """Where packs begin and end, in all sides alike, and the thread's loose element."""
+    first = next(i.name for i in kernel.of("rows"))
+    found = f"skew_of<VEC, {kernel.spare}>({first}_at, n)"
+    lines = [
+        f"const Skew skew = {found};",
+        "const int alone = loose_of(skew, lane);",
+        "const int lane_at = lane * VEC + skew.head;",
+    ]
+    return " ".join(lines)
+
+
+def kept(kernel: Rows) -> list[str]:
+    """The columns' packs of a thread on their way into shared memory."""
+    lines = [
+        "    DYNAMIC_SHARED(char, columns);",
+        "#pragma unroll",
+        "    for (int p = 0; p < PER; ++p) {",
+        "        const int i = (p * LANES + lane) * VEC;",
+        "        if (i < n) {",
+    ]
+    for i in kernel.kept:
+        size = i.dtype.itemsize * kernel.vec
+        to = _kept_at(kernel, i.name)
+        lines.append(f"            copy_async<{size}>({to}, {i.name}_data + i);")
+    return [*lines, "        }", "    }", "    fetches_end();"]
+
+
+def _kept_at(kernel: Rows, name: str) -> str:
+    """Where a thread keeps pack ``p`` of a column."""
+    start = kernel.sent
+    for i in kernel.kept:
+        size = i.dtype.itemsize * kernel.vec
+        if i.name == name:
+            break
+        start += kernel.per * kernel.threads * size
+    return f"columns + {start} + (p * {kernel.threads} + threadIdx.x) * {size}"
 
 
 def starts_of(kernel: Rows, names: list[str], row: str, suffix: str = "") -> list[str]:
@@ -47,7 +128,10 @@ def _pointed(kernel: Rows, i: Input, row: str, suffix: str) -> str:
 def declared(kernel: Rows, suffix: str) -> list[str]:
     """Variables for the packs of a thread and for the values of a row."""
     keeps = () if suffix and kernel.ring else kernel.of("rows")
-    lines = [f"    Pack<{stored(i.dtype)}, VEC> {i.name}{suffix}_raw[PER];" for i in keeps]
+    empty = " = {}" * any(is_open(kernel, each) for each in kernel.program.passes)
+    lines = [f"    {pack_of(kernel, i)} {i.name}{suffix}_raw[PER]{empty};" for i in keeps]
+    if kernel.skewed:
+        lines += [f"    {pack_of(kernel, i, True)} {i.name}_loose;" for i in keeps]
     return lines + [f"    {i.value} {i.name}{suffix} = {i.value}(0);" for i in kernel.of("row")]
 
 
@@ -60,6 +144,8 @@ def load(kernel: Rows, row: str, suffix: str) -> str:
         lines.append(f"        if ({row} < at.rows) {i.name}{suffix} = {value};")
     if kernel.mode == "held" and not kernel.ring:
         lines += load_packs(kernel, row, suffix, "")
+    elif kernel.skewed:
+        lines += loose_ones(kernel, row)
     return "\n".join(lines)
 
 
@@ -68,16 +154,35 @@ def load_packs(kernel: Rows, row: str, suffix: str, base: str) -> list[str]:
     names = [i.name for i in kernel.of("rows")]
     found = [] if base else starts_of(kernel, names, row, suffix)
     starts = "".join(f" const i64 {s};" for s in found)
+    if kernel.skewed and not base:
+        starts += f" {skew_of(kernel)}"
     lines = [
         f"        if ({row} < at.rows) {{{starts}",
         "#pragma unroll",
         "            for (int p = 0; p < PER; ++p) {",
-        f"                const int i = {base}(p * LANES + lane) * VEC;",
-        "                if (i < n) {",
+        f"                {pack_at(kernel, base)}",
+        f"                if (i < {end_of(kernel)}) {{",
     ]
     for i in kernel.of("rows"):
         lines.append(f"                    {i.name}{suffix}_raw[p] = {fetched(kernel, i)};")
-    return [*lines, "                }", "            }", "        }"]
+    lines += ["                }", "            }"]
+    if kernel.skewed and not base:
+        lines += _lone(kernel)
+    return [*lines, "        }"]
+
+
+def loose_ones(kernel: Rows, row: str) -> list[str]:
+    """The loose element of a thread, where packs are read in each pass."""
+    names = [i.name for i in kernel.of("rows")]
+    starts = "".join(f" const i64 {s};" for s in starts_of(kernel, names, row))
+    lines = [f"        if ({row} < at.rows) {{{starts} {skew_of(kernel)}"]
+    return [*lines, *_lone(kernel), "        }"]
+
+
+def _lone(kernel: Rows) -> list[str]:
+    """The loose element of a thread, of each operand, into variables that exist."""
+    places = ((i.name, f"fetch<1>({i.name}_data + {i.name}_at + alone)") for i in kernel.of("rows"))
+    return [f"            if (alone >= 0) {name}_loose = {found};" for name, found in places]
 
 
 def first_of(kernel: Rows) -> list[str]:
@@ -116,7 +221,7 @@ def _taken(kernel: Rows) -> list[str]:
     lines = [f"        fetches_arrive<{kernel.ring - 2}>();"]
     lines += ["#pragma unroll", "        for (int p = 0; p < PER; ++p) {"]
     for i in kernel.of("rows"):
-        kind = f"Pack<{stored(i.dtype)}, VEC>"
+        kind = pack_of(kernel, i)
         slot = _slot(kernel, i.name, "stage")
         lines.append(f"            {i.name}_raw[p] = *reinterpret_cast<const {kind}*>({slot});")
     lines += ["        }", f"        const int free = stage == 0 ? {far} : stage - 1;"]

@@ -14,13 +14,15 @@ from ruda.backends.cuda.codegen_row_reads import (
     begun,
     declared,
     first_of,
+    kept,
     load,
+    skew_of,
     starts_of,
 )
 from ruda.backends.cuda.row_programs import Rows
 from ruda.backends.cuda.types import computed, stored
 
-_KERNEL = """#include "ruda/{header}.cuh"
+_KERNEL = """#include "ruda/{header}.cuh"{more}
 
 typedef {compute} T;
 static const int LANES = {lanes}, PER = {per}, VEC = {vec}, GROUPS = {groups}, HALF = {half};
@@ -75,6 +77,7 @@ def source(kernel: Rows) -> str:
         half=32 * kernel.folded,
         shared=_scratch(kernel),
         header="shared_rows" if kernel.cluster > 1 else "rows",
+        more='\n#include "ruda/skewed_rows.cuh"' * kernel.skewed,
         cluster=_CLUSTER.format(kernel.cluster) if kernel.cluster > 1 else "",
         dims=f"__cluster_dims__(1, 1, {kernel.cluster}) " if kernel.cluster > 1 else "",
         constants="\n".join(constants),
@@ -94,7 +97,7 @@ def _scratch(kernel: Rows) -> str:
 def _bounds(kernel: Rows) -> str:
     """Sums and long rows take registers: a thread may have 128 of them."""
     if kernel.cluster > 1 and not kernel.program.sums:
-        return f"{kernel.threads}, {1024 // kernel.threads}"
+        return f"{kernel.threads}, {kernel.resident // kernel.threads}"
     if kernel.walks or kernel.cluster > 1:
         return f"{kernel.threads}, {max(1, 512 // kernel.threads)}"
     return f"{kernel.threads}"
@@ -124,6 +127,7 @@ def _rows(kernel: Rows) -> str:
     lines += [f"    T {s}[PER][VEC] = {{}};" for s in sums]
     if ahead:
         lines += begun(kernel) if kernel.ring else first_of(kernel)
+    lines += kept(kernel) if kernel.keeps else []
     lines += [
         "    for (i64 first = start; first < at.rows; first += step) {",
         "        const i64 row = first + group;",
@@ -133,13 +137,19 @@ def _rows(kernel: Rows) -> str:
         lines += ahead_of(kernel)
     else:
         lines.append(load(kernel, "row", ""))
-    kept = [i for i in kernel.inputs if not (i.by and held)]
-    names = [i.name for i in kept if i.role in ("rows", "column")]
+    placed = [i for i in kernel.inputs if not (i.by and held) and not i.still]
+    names = [i.name for i in placed if i.role in ("rows", "column")]
     names += [o.name for o in kernel.outs]
     lines += [f"        const i64 {s};" for s in starts_of(kernel, names, "(active ? row : 0)")]
+    if kernel.skewed:
+        lines.append(f"        {skew_of(kernel)}")
+    if any("loose" in each.then for each in program.passes):
+        lines.append(f"        const int loose = {'skew.count' if kernel.skewed else '0'};")
     lines.append(indented(program.before, 8))
     last = program.passes[-1] if sums else None
     for each in program.passes:
+        if kernel.keeps and each is program.passes[-1]:
+            lines.append("        fetches_arrive<0>();")
         lines += sweep(kernel, each, gathers=each is last)
     if program.row_outs:
         pairs = zip(program.row_outs, kernel.row_types, strict=True)
@@ -159,5 +169,6 @@ def _placed(kernel: Rows) -> list[str]:
         places = f"lane = blockIdx.z * {kernel.threads} + threadIdx.x, group = 0"
     return [
         f"    const int {places};",
+        *(["    const int lane_at = lane * VEC;"] * (not kernel.skewed)),
         "    const i64 start = (i64)blockIdx.x * GROUPS, step = (i64)gridDim.x * GROUPS;",
     ]

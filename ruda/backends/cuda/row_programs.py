@@ -20,6 +20,9 @@ class Pass:
     ``pack`` is done with arrays of ``VEC`` elements under the names of ``reads``; those of
     ``writes`` are stored after it. ``folds`` are the values that it gathers, as (name, "Sum",
     "Max" or "Min", start in C); ``then`` follows, once a row, when they are folded over the group.
+
+    Where ``grows`` names all else that the pack changes, it is done to what lies behind the row as
+    well and undone: a kept row needs no branches then.
     """
 
     reads: tuple[str, ...]
@@ -27,6 +30,7 @@ class Pass:
     folds: tuple[tuple[str, str, str], ...] = ()
     then: str = ""
     writes: tuple[str, ...] = ()
+    grows: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -65,7 +69,8 @@ class Input:
 
     ``form`` is how a pack is read: "dense" or "same" (one element for all); "each" without packs.
     Rows ``by`` an operand of the role "row" begin where its integer says: numbers ``{by}_length``
-    and ``{by}_step`` are scalars of the program, which tells of faults.
+    and ``{by}_step`` are scalars of the program, which tells of faults. One that is
+    ``still`` is the same for all rows.
     """
 
     name: str
@@ -75,6 +80,7 @@ class Input:
     raw: bool = False
     by: str = ""
     wraps: bool = False
+    still: bool = False
 
     @property
     def value(self) -> str:
@@ -94,7 +100,12 @@ class Output:
 
 @dataclass(frozen=True)
 class Rows:
-    """A class of row kernels; ``outer`` and ``inner`` count axes after collapsing."""
+    """A class of row kernels; ``outer`` and ``inner`` count axes after collapsing.
+
+    One that ``keeps`` has what it needs of columns in shared memory, for all its rows. Where
+    rows are ``skewed`` they begin anywhere, and their packs at multiples of one all the same;
+    ``spare`` elements behind a pack are read, too.
+    """
 
     program: Program
     inputs: tuple[Input, ...]
@@ -109,6 +120,9 @@ class Rows:
     inner: int = 1
     ring: int = 0
     cluster: int = 1
+    keeps: bool = False
+    skewed: bool = False
+    spare: int = 0
 
     @property
     def threads(self) -> int:
@@ -123,6 +137,18 @@ class Rows:
         return self.mode == "held" and (ahead or self.ring > 0)
 
     @property
+    def resident(self) -> int:
+        """Threads of a multiprocessor that work on rows of clusters, by what they keep."""
+        if self.program.sums:
+            return 512
+        return 768 if self.skewed and self.of("column") else 1024
+
+    @property
+    def kept(self) -> list[Input]:
+        """The columns that are in shared memory."""
+        return self.of("column") if self.keeps else []
+
+    @property
     def groups(self) -> int:
         """Rows that a block works on at a time."""
         return max(1, self.threads // self.lanes)
@@ -131,11 +157,15 @@ class Rows:
     def name(self) -> str:
         """The name of the kernel: readable, and different for different classes."""
         forms = {"dense": "d", "same": "s", "each": ""}
-        codes = "_".join(code_of(i.dtype) + forms[i.form] + "_by" * bool(i.by) for i in self.inputs)
+        codes = "_".join(
+            code_of(i.dtype) + forms[i.form] + "_by" * bool(i.by) + "s" * i.still
+            for i in self.inputs
+        )
         outs = "_".join(code_of(o.dtype) for o in self.outs)
         size = f"{self.mode}{self.lanes}x{self.per}x{self.vec}_r{self.outer}{self.inner}"
         size += f"_ring{self.ring}" if self.ring else ""
         size += f"_cluster{self.cluster}" if self.cluster > 1 else ""
+        size += "_keeps" * self.keeps + "_skewed" * self.skewed
         return f"{self.program.name}_{codes}_to_{outs or code_of(self.row_dtype)}_{size}"
 
     @property
@@ -154,9 +184,10 @@ class Rows:
 
     @property
     def shared(self) -> int:
-        """Bytes of what the blocks of a cluster send each other, and of the ring."""
-        nbytes = sum(i.dtype.itemsize for i in self.of("rows")) * self.vec
-        return self.sent + self.ring * self.per * self.threads * nbytes
+        """Bytes of what the blocks of a cluster send each other, of the ring, and of columns."""
+        nbytes = self.ring * sum(i.dtype.itemsize for i in self.of("rows"))
+        nbytes += sum(i.dtype.itemsize for i in self.kept)
+        return self.sent + self.vec * self.per * self.threads * nbytes
 
     @property
     def sent(self) -> int:

@@ -30,21 +30,26 @@ _VARIANCE = Pass(
 )
 # Where a row is kept: both at once, with a single exchange between its threads.
 _NEAR = Pass(
-    ("x",), "EACH level += x[k];", then="const T near = near_mean<LANES, VEC>(level, n, lane);"
+    ("x",),
+    "EACH level += x[k];",
+    grows=("level",),
+    then="const T near = near_mean<LANES, VEC>(level, n, lane, loose);",
 )
 _APART = Pass(
     ("x",),
     "EACH { const T d = x[k] - near; squares += d * d; }",
-    then="const T mean = join_moments<LANES, VEC, HALF>(level, squares, n, lane, scratch, turn);",
+    grows=("squares",),
+    then="const T mean =\n"
+    "    join_moments<LANES, VEC, HALF>(level, squares, n, lane, loose, scratch, turn);",
 )
-_SQUARES = Pass(("x",), "EACH squares += x[k] * x[k];", (("squares", "Sum", "T(0)"),))
+_SQUARES = Pass(("x",), "EACH squares += x[k] * x[k];", (("squares", "Sum", "T(0)"),), grows=())
 _RSTD = "const T rstd = rsqrt(squares / T(at.n) + eps);"
 _VAR = f"const T var = squares / T(at.n);\n{_RSTD}"
 _HALVES = (("a", "Sum", "T(0)"), ("b", "Sum", "T(0)"))
 
 
 def _then(each: Pass, then: str) -> Pass:
-    return Pass(each.reads, each.pack, each.folds, then)
+    return replace(each, then=then)
 
 
 def _affine(has: frozenset[str]) -> str:
@@ -68,18 +73,24 @@ def _tag(has: frozenset[str]) -> str:
     return "".join(f"_{name[0]}" for name in sorted(has))
 
 
-def _forward_program(name: str, has: frozenset[str]) -> Program:
-    """``has``: which of weight, bias and residual there are."""
+def _forward_program(name: str, has: frozenset[str], half: bool = False) -> Program:
+    """``has``: which of weight, bias and residual there are; ``half``: whether rows are halves."""
     centred = not name.endswith("rms_norm")
     value = "(x[k] - mean) * rstd" if centred else "x[k] * rstd"
+    if centred and half:
+        # Beside the rounding of values as they are read this second one of the mean is nothing.
+        value = "(x[k] * rstd + below)"
     total = " total[k] = x[k];" if "residual" in has else ""
     reads = ("x", *sorted(has & {"weight", "bias"}))
     last = Pass(
         reads,
         f"EACH {{ y[k] = {value}{_affine(has)};{total} }}",
         writes=("y", "total") if total else ("y",),
+        grows=(),
     )
     statistics = _VAR if name == "standard_norm" else _RSTD
+    if centred and half:
+        statistics += "\nconst T below = -mean * rstd;"
     if centred:
         first = Pass(("x",), "EACH level += x[k];", (("level", "Sum", "T(0)"),))
         first = _then(first, "const T mean = level / T(at.n);")
@@ -113,7 +124,7 @@ def _forward(client: Any, plan: Any) -> Callable[..., Any] | None:
     )
     statistics = plan.out[-1].dtype
     work = Work(client, shape, along, inputs, outs, statistics, statistics, (eps,))
-    program = _forward_program(name, has)
+    program = _forward_program(name, has, specs[0].dtype.is_half)
     held = program if name.endswith("rms_norm") else _held(program)
     return bind(plan, work, held, program, tuple(places.values()))
 

@@ -12,7 +12,10 @@ from ruda.backends.cuda.prim.row_operands import Side, Work, layout_of
 from ruda.backends.cuda.prim.row_sharing import (
     Sharing,
     held_sharing,
+    keeps,
     ring_of,
+    skewed_vector,
+    spare_of,
     streamed_sharing,
     vector_of,
 )
@@ -28,12 +31,19 @@ _CLOSE = 16
 
 
 class Kernel:
-    """The launches of one program over one layout; the one without packs is made when needed."""
+    """The launches of one program over one layout; the one without packs is made when needed.
 
-    def __init__(self, work: Work, held: Program | None, stream: Program) -> None:
+    Rows that begin anywhere are read by packs as well, where it ``skews``.
+    """
+
+    def __init__(
+        self, work: Work, held: Program | None, stream: Program, skews: bool = False
+    ) -> None:
         self.work, self.layout = work, layout_of(work)
         self.programs = held, stream
         self.vec = vector_of(work, self.layout)
+        skewed = skewed_vector(work, self.layout, self.vec) if skews else 0
+        self.vec, self.skewed = skewed or self.vec, skewed > 0
         self._made: dict[int, tuple[Launcher, int, Rows]] = {}
 
     def made(self, vec: int) -> tuple[Launcher, int, Rows]:
@@ -45,7 +55,9 @@ class Kernel:
 
     def _make(self, vec: int) -> tuple[Launcher, int, Rows]:
         held, stream = self.programs
-        shape = held_sharing(self.work, held, vec) if held is not None else None
+        # What moves columns to where a row begins takes registers.
+        small = self.skewed and any(side.role == "column" for side in self.work.inputs)
+        shape = held_sharing(self.work, held, vec, small) if held is not None else None
         program = stream if shape is None or held is None else held
         shape = shape or streamed_sharing(self.work, program, vec)
         kernel = self.kernel(program, shape, vec)
@@ -74,10 +86,14 @@ class Kernel:
                 return "each"
             return "dense" if layout.steps[side.name][1][-1] else "same"
 
+        def still(side: Side) -> bool:
+            return side.role == "column" and not any(layout.steps[side.name][0])
+
         made = Rows(
             program,
             tuple(
-                Input(s.name, s.dtype, s.role, form(s), s.raw, s.by, s.wraps) for s in work.inputs
+                Input(s.name, s.dtype, s.role, form(s), s.raw, s.by, s.wraps, still(s))
+                for s in work.inputs
             ),
             tuple(Output(s.name, s.dtype) for s in work.outs),
             work.row_dtype,
@@ -87,8 +103,14 @@ class Kernel:
             len(layout.outer),
             len(layout.inner),
             cluster=shape.cluster,
+            skewed=self.skewed and vec > 1,
+            spare=spare_of(work.inputs, vec) if self.skewed else 0,
         )
-        return replace(made, ring=ring_of(made, shape.long, work.client.driver.shared_memory))
+        room = work.client.driver.shared_memory
+        if made.skewed:
+            return made
+        made = replace(made, ring=ring_of(made, shape.long, room))
+        return replace(made, keeps=keeps(made, room))
 
     def _blocks(self, kernel: Rows) -> int:
         work, here = self.work, self.work.client.driver.multiprocessors
@@ -104,7 +126,7 @@ class Kernel:
 
     def _clusters(self, kernel: Rows, rows: int) -> int:
         """As many clusters as run at a time; more where each has but a few rows by turns."""
-        blocks = (512 if kernel.program.sums else 1024) // kernel.threads
+        blocks = kernel.resident // kernel.threads
         near = _CLOSE * blocks // kernel.cluster
         here = max(1, int(self.work.client.driver.multiprocessors) // _CLOSE * near)
         if kernel.program.sums:

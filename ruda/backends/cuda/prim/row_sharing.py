@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -16,6 +17,9 @@ _BLOCK, _BESIDE = 512, 4 << 10
 # Threads of the blocks that share a row and how many blocks may, in the order of their speed; and
 # the packs that each thread keeps.
 _SHARES, _KEPT = ((256, 2), (512, 2), (256, 8), (512, 8)), 8
+# Blocks that share a row, from which on it pays to keep columns, and shared memory that each block
+# has beside what it asks for.
+_KEEPING, _RESERVED = 4, 1 << 10
 
 
 class Sharing(NamedTuple):
@@ -48,8 +52,38 @@ def _fits(side: Side, layout: Layout, vec: int) -> bool:
     return inner[-1] == 1 and layout.inner[-1] % vec == 0 and all(s % vec == 0 for s in steps)
 
 
-def held_sharing(work: Work, program: Program, vec: int) -> Sharing | None:
-    """Threads and packs to keep a row in registers, or None for one that is too long."""
+# Rows that are shorter than this are not worth what it takes to look at each element's place.
+_SKEWED = 512
+
+
+def skewed_vector(work: Work, layout: Layout, vec: int) -> int:
+    """Elements of a pack where rows begin anywhere, all sides alike; 0 where that is no gain."""
+    sides = [s for s in (*work.inputs, *work.outs) if s.role in ("rows", "column")]
+    rows = [s for s in sides if s.role == "rows"]
+    whole = 16 // max(s.dtype.itemsize for s in rows)
+    if vec * 2 > whole or work.length < _SKEWED or len(layout.inner) > 1:
+        return 0
+    if any(s.by or layout.steps[s.name][1] != (1,) for s in rows):
+        return 0
+    outers = [layout.steps[s.name][0] for s in rows]
+    if any((a - b) % whole for own in outers for a, b in zip(own, outers[0], strict=True)):
+        return 0
+    columns = [layout.steps[s.name] for s in sides if s.role == "column"]
+    loose = 2 * (whole - 1) + spare_of(work.inputs, whole)
+    return whole if loose <= 32 and all(not any(outer) for outer, _ in columns) else 0
+
+
+def spare_of(sides: Sequence[Any], vec: int) -> int:
+    """Elements behind a pack that are read with it, from columns in pieces of 16 bytes."""
+    pieces = [max(1, 16 // s.dtype.itemsize) for s in sides if s.role == "column"]
+    return max(((-(-vec // piece) + 1) * piece - vec for piece in pieces), default=0)
+
+
+def held_sharing(work: Work, program: Program, vec: int, small: bool = False) -> Sharing | None:
+    """Threads and packs to keep a row in registers, or None for one that is too long.
+
+    Blocks of a cluster may have to be ``small``, since three of them shall fill a multiprocessor.
+    """
     packs = -(-work.length // vec)
     count = max(1, sum(s.role == "rows" for s in work.inputs))
     # What a thread keeps fits into its registers: 128 for sums, which read one row ahead, else 64.
@@ -64,7 +98,7 @@ def held_sharing(work: Work, program: Program, vec: int) -> Sharing | None:
         lanes = max(64, _power(-(-packs // most)))
     per = _power(-(-packs // lanes))
     if lanes > _BLOCK // _size(work) and not program.sums and vec > 1:
-        shared = _shared(work, packs, count)
+        shared = _shared(work, packs, count, small=small)
         if shared is not None:
             return shared
         # Blocks that walk over rows pay no more than one such block on a multiprocessor.
@@ -77,12 +111,14 @@ def held_sharing(work: Work, program: Program, vec: int) -> Sharing | None:
     return Sharing("held", lanes, per)
 
 
-def _shared(work: Work, packs: int, count: int, limit: int = 8) -> Sharing | None:
+def _shared(
+    work: Work, packs: int, count: int, limit: int = 8, small: bool = False
+) -> Sharing | None:
     """How up to ``limit`` blocks of a cluster keep a row together."""
     if not _has_clusters(work.client):
         return None
     kept = max(1, _KEPT // (count * _size(work)))
-    for threads, most in _SHARES:
+    for threads, most in sorted(_SHARES) if small else _SHARES:
         threads //= _size(work)
         blocks = max(2, _power(-(-packs // (threads * kept))))
         if blocks <= min(most, limit):
@@ -120,6 +156,24 @@ def _size(work: Work) -> int:
 
 def _power(n: int) -> int:
     return 1 << max(0, n - 1).bit_length()
+
+
+def keeps(kernel: Rows, room: int) -> bool:
+    """Whether the blocks of a cluster have room for columns beside them, for all their rows.
+
+    ``room`` is the shared memory of a block that has a multiprocessor alone.
+    """
+    columns = kernel.of("column")
+    if kernel.cluster < _KEEPING or kernel.program.sums or kernel.inner > 1 or not columns:
+        return False
+    *early, last = kernel.program.passes
+    known = {name for each in early for name in each.reads}
+    for i in columns:
+        whole = i.form == "dense" and i.still and i.dtype.itemsize * kernel.vec % 16 == 0
+        if not whole or i.name in known or f"{i.name}[k]" in kernel.program.each:
+            return False
+    most = (room + _RESERVED) // (kernel.resident // kernel.threads) - _RESERVED
+    return last.grows is not None and replace(kernel, keeps=True).shared <= most
 
 
 def ring_of(kernel: Rows, long: bool, room: int) -> int:

@@ -69,7 +69,7 @@ def launches(parts: Parts, out: Any) -> Callable[[Sequence[int]], tuple[Any, ...
     if parts.sums:
         summing = Summing(work, parts.stream, parts.stream)
     else:
-        kernel = Kernel(work, parts.held, parts.stream)
+        kernel = Kernel(work, parts.held, parts.stream, skews=True)
     values = [i for i, side in enumerate(work.inputs) if side.role == "value"]
     form, faults = work.form, client.faults
 

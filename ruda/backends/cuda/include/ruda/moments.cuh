@@ -6,10 +6,20 @@
 
 template <class T, int CLUSTER, int HALF> struct Mail;
 
-// How many of n elements WIDE threads have, of which `first` is the first in the row.
-template <int LANES, int VEC, int WIDE> __device__ __forceinline__ int share_of(int n, int first) {
-    const int whole = n / (LANES * VEC), rest = n - (whole * LANES + first) * VEC;
-    return whole * WIDE * VEC + (rest < 0 ? 0 : rest < WIDE * VEC ? rest : WIDE * VEC);
+// How many of n elements WIDE threads have, of which `first` is the first in the row; `loose` of them
+// are in no pack, but each the only one of one of the first threads.
+template <int LANES, int VEC, int WIDE>
+__device__ __forceinline__ int share_of(int n, int first, int loose) {
+    const int all = n - loose, whole = all / (LANES * VEC), rest = all - (whole * LANES + first) * VEC;
+    const int last = rest < 0 ? 0 : rest < WIDE * VEC ? rest : WIDE * VEC;
+    return whole * WIDE * VEC + last + (first == 0 ? loose : 0);
+}
+// The mean of `count` values to two steps, as exact as their sum is. None have the mean 0.
+__device__ __forceinline__ float mean_near(float sum, int count) {
+    return count > 0 ? __fdividef(sum, float(count)) : 0.0f;
+}
+__device__ __forceinline__ double mean_near(double sum, int count) {
+    return count > 0 ? sum / double(count) : 0.0;
 }
 template <int WIDTH, class T> __device__ __forceinline__ void sum_lanes(T& v) {
 #pragma unroll
@@ -19,10 +29,10 @@ template <int WIDTH, class T> __device__ __forceinline__ void sum_lanes(T& v) {
 // The mean of what a warp has of its row, or of the whole row where a warp has that; `level` becomes
 // the sum of it.
 template <int LANES, int VEC, class T>
-__device__ __forceinline__ T near_mean(T& level, int n, int lane) {
+__device__ __forceinline__ T near_mean(T& level, int n, int lane, int loose) {
     sum_lanes<LANES < 32 ? LANES : 32>(level);
-    const int count = LANES > 32 ? share_of<LANES, VEC, 32>(n, lane & ~31) : n;
-    return count > 0 ? level / T(count) : T(0);
+    const int count = LANES > 32 ? share_of<LANES, VEC, 32>(n, lane & ~31, loose) : n;
+    return mean_near(level, count);
 }
 
 // Lanes have the sum, the squares and the count of a part each, PARTS neighbours those of a whole of
@@ -31,30 +41,32 @@ template <int PARTS, class T>
 __device__ __forceinline__ void join_parts(T& level, T& squares, int count, int all) {
     T total = level;
     sum_lanes<PARTS>(total);
-    const T apart = count > 0 ? level / T(count) - total / T(all) : T(0);
+    const T apart = count > 0 ? mean_near(level, count) - mean_near(total, all) : T(0);
     squares += T(count) * apart * apart;
     sum_lanes<PARTS>(squares);
     level = total;
 }
 template <int LANES, int VEC, int THREADS, class T>
-__device__ __forceinline__ void join_warps(T& level, T& squares, int n, int start, T* mine) {
+__device__ __forceinline__ void join_warps(
+    T& level, T& squares, int n, int start, int loose, T* mine) {
     constexpr int WARPS = THREADS / 32;
     const int lane = threadIdx.x & 31, part = lane & (WARPS - 1);
     if (lane == 0) mine[threadIdx.x >> 5] = level, mine[32 + (threadIdx.x >> 5)] = squares;
     __syncthreads();
     level = mine[part], squares = mine[32 + part];
-    const int count = share_of<LANES, VEC, 32>(n, start + 32 * part);
-    join_parts<WARPS>(level, squares, count, share_of<LANES, VEC, THREADS>(n, start));
+    const int count = share_of<LANES, VEC, 32>(n, start + 32 * part, loose);
+    join_parts<WARPS>(level, squares, count, share_of<LANES, VEC, THREADS>(n, start, loose));
 }
 
 // From the sum of each warp and each thread's squares to the mean and the squares of the row. Two
 // values are folded together: HALF is 64.
 template <int LANES, int VEC, int HALF, class T>
-__device__ __forceinline__ T join_moments(T level, T& squares, int n, int lane, T* scratch, int& turn) {
+__device__ __forceinline__ T join_moments(
+    T level, T& squares, int n, int lane, int loose, T* scratch, int& turn) {
     static_assert(LANES <= 32 || HALF >= 64, "room for two values of each warp");
     sum_lanes<LANES < 32 ? LANES : 32>(squares);
     if constexpr (LANES > 32) {
-        join_warps<LANES, VEC, LANES>(level, squares, n, 0, scratch + turn * HALF);
+        join_warps<LANES, VEC, LANES>(level, squares, n, 0, loose, scratch + turn * HALF);
         turn ^= 1;
     }
     return level / T(n);
@@ -62,15 +74,17 @@ __device__ __forceinline__ T join_moments(T level, T& squares, int n, int lane, 
 // Over a cluster: blocks send each other their sums and squares.
 template <int LANES, int VEC, int HALF, class T, int CLUSTER>
 __device__ __forceinline__ T join_moments(
-    T level, T& squares, int n, int lane, Mail<T, CLUSTER, HALF>& mail, int& turn) {
+    T level, T& squares, int n, int lane, int loose, Mail<T, CLUSTER, HALF>& mail, int& turn) {
     constexpr int THREADS = LANES / CLUSTER;
     sum_lanes<32>(squares);
     const int start = lane - (int)threadIdx.x;
-    join_warps<LANES, VEC, THREADS>(level, squares, n, start, mail.scratch + (turn & 1) * HALF);
+    T* mine = mail.scratch + (turn & 1) * HALF;
+    join_warps<LANES, VEC, THREADS>(level, squares, n, start, loose, mine);
     T pair[2] = {level, squares};
     const T* all = exchanged(pair, mail, turn);
     const int part = threadIdx.x & (CLUSTER - 1);
     level = all[2 * part], squares = all[2 * part + 1];
-    join_parts<CLUSTER>(level, squares, share_of<LANES, VEC, THREADS>(n, part * THREADS), n);
+    const int count = share_of<LANES, VEC, THREADS>(n, part * THREADS, loose);
+    join_parts<CLUSTER>(level, squares, count, n);
     return level / T(n);
 }
