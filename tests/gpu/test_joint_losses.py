@@ -14,9 +14,8 @@ import ruda
 import ruda.nn.functional as F
 from ruda.testing import assert_close
 
-# Rows of 50257 classes do not begin at whole packs, and long ones of float64 are too large to keep.
-APART = [("float64", 32000), *((dtype, 50257) for dtype in ("float32", "bfloat16", "float16"))]
-APART += [("float64", n) for n in (50257, 50304, 100000, 128256)]
+# Long rows of float64 are too large to keep; those of 50257 classes do not begin at whole packs.
+APART = [("float64", n) for n in (32000, 50257, 50304, 100000, 128256)]
 CLASSES = [10, 96, 1000, 1001, 32000, 50257, 50304, 100000, 128256]
 
 

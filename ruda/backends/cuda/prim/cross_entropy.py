@@ -18,13 +18,12 @@ from ruda.backends.cuda.prim.row_operands import (
     Work,
     column_of,
     given,
-    layout_of,
     one_of,
     row_of,
     rows_of,
     supported,
 )
-from ruda.backends.cuda.prim.row_sharing import held_sharing, vector_of
+from ruda.backends.cuda.prim.row_sharing import held_sharing
 from ruda.backends.cuda.prim.rows import bind
 from ruda.backends.cuda.prim.softmax import ONLINE, ONLINE_BEFORE, ONLINE_THEN
 from ruda.backends.cuda.row_programs import Pass, Program
@@ -247,7 +246,7 @@ def _bound(client: Any, plan: Any) -> Callable[..., Any] | None:
 
 def _keeps(work: Work, program: Program) -> bool:
     """Whether there are rows, and each is read once."""
-    vec = vector_of(work, layout_of(work))
+    vec = Kernel(work, program, program, skews=True).vec
     return work.rows > 0 and held_sharing(work, program, vec) is not None
 
 
