@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ruda.backends.cuda.prim.cross_entropy import quickly
 from ruda.backends.cuda.prim.row_kernel import Kernel
 from ruda.backends.cuda.prim.row_operands import Work, row_of, rows_of
 from ruda.backends.cuda.prim.rows import bind
@@ -45,7 +46,8 @@ def _bound(client: Any, plan: Any) -> Callable[..., Any] | None:
 
 def into(client: Any, specs: Sequence[Spec], out: Spec) -> Callable[..., None]:
     """The same into memory that is there: from the addresses of ``out`` and of the operands."""
-    kernel = Kernel(_work(client, specs, out), None, _PROGRAM)
+    program = quickly(_PROGRAM) if out.dtype.is_half else _PROGRAM
+    kernel = Kernel(_work(client, specs, out), None, program)
 
     def run(written: int, logits: int, *beside: int) -> None:
         launcher, _, _ = kernel.made(kernel.pick((written, logits)))

@@ -244,6 +244,12 @@ def _bound(client: Any, plan: Any) -> Callable[..., Any] | None:
     return made
 
 
+def quickly(program: Program) -> Program:
+    """The same with exponentials that are exact enough for results of half types."""
+    functions = f"#define exp_of quick_exp\n{program.functions}"
+    return replace(program, name=f"{program.name}_quick", functions=functions)
+
+
 def _keeps(work: Work, program: Program) -> bool:
     """Whether there are rows, and each is read once."""
     vec = Kernel(work, program, program, skews=True).vec
@@ -255,7 +261,8 @@ class Into:
 
     ``specs`` are those of dy if the row has one, logits [N, V] and dense targets, ``attrs`` those
     behind the axis, ``op`` is who speaks of a wrong target. ``dx`` has a dtype and strides of its
-    own, and may lie ``over`` the logits where rows are kept: they are read as a whole before.
+    own, and may lie ``over`` the logits where rows are kept: they are read as a whole before. What
+    is ``quick`` takes exponentials that are exact enough for results of half types.
     """
 
     def __init__(
@@ -267,6 +274,7 @@ class Into:
         dx: Spec | None,
         attrs: Any,
         over: bool = False,
+        quick: bool = False,
     ) -> None:
         kind, (ignore, smoothing, z_loss) = _KINDS[name], attrs
         *_, logits, target = specs
@@ -277,9 +285,10 @@ class Into:
         self.faults, self.form = client.faults, _Classes(op, target, 1, shape[1], ignore)
         program = kind.program(False, smoothing > 0)
         if over:
-            program = replace(
-                program, name=f"{program.name}_over", functions=program.functions + _OVER
-            )
+            # What is written may be what is read.
+            functions = f"{program.functions}\n#define __restrict__"
+            program = replace(program, name=f"{program.name}_over", functions=functions)
+        program = quickly(program) if quick else program
         scalars = (float(ignore), smoothing, z_loss)
         work = Work(client, shape, (1,), inputs, written, wide, wide, scalars, self.form)
         self.kernel = Kernel(work, program if kind.keeps else None, program)
@@ -299,8 +308,6 @@ class Into:
         launcher(*addresses, *self.faults.parameters(self.form))
 
 
-# What is written may be what is read.
-_OVER = "\n#define __restrict__"
 _KINDS = {
     NAME: _Kind(_forward_program, False, True, False),
     f"{NAME}_backward": _Kind(_backward_program, False, False, True),

@@ -71,7 +71,8 @@ class Known:
         given = [spec_of(client, (rows,), self.wide)] * joint
         given += [logits, spec_of(client, (rows,), int64)]
         name, attrs = "cross_entropy" + "_joint" * joint, self.plan.attrs[:-1]
-        return Into(client, "linear_cross_entropy", name, given, dx, attrs, over)
+        quick = self.kind.is_half
+        return Into(client, "linear_cross_entropy", name, given, dx, attrs, over, quick)
 
 
 class Call:
