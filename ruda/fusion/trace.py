@@ -52,6 +52,8 @@ class Tracer:
         self.arguments: dict[int, int] = {}
         self.argument_leaves: dict[Leaf, int] = {}
         self.floats: dict[int, TracedFloat] = {}
+        # Where views of a plan alone begin: the layers of a network look at the same places.
+        self._offsets: dict[Any, int] = {}
         self._declare(given)
 
     def _declare(self, given: Given) -> None:
@@ -130,8 +132,10 @@ class Tracer:
     def _view(self, plan: Any, symbols: list[Any], value: Value) -> SymbolView:
         x, *rest = symbols
         base = x if x.__class__ is Symbol else x.base
-        offset = x.offset + view_offset(plan, rest)
-        return SymbolView(base, offset, plan.out, value, None)
+        offset = view_offset(plan, rest) if rest else self._offsets.get(plan)
+        if offset is None:
+            offset = self._offsets[plan] = view_offset(plan, ())
+        return SymbolView(base, x.offset + offset, plan.out, value, None)
 
     def recorded(self, node: Node) -> None:
         """Know ``node`` as one that was recorded inside the trace."""

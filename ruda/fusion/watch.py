@@ -8,6 +8,7 @@ Either is set for the time of the trace only.
 
 from __future__ import annotations
 
+import functools
 import gc
 import sys
 import threading
@@ -38,7 +39,9 @@ class Watch:
     def __enter__(self) -> Watch:
         # Not __class__, which a proxy among the objects may answer with code of its own.
         for found in [x for x in gc.get_objects() if type(x) is FunctionType]:
-            self.functions.setdefault(id(found.__code__), []).append(found)
+            code = found.__code__
+            if _may_be_user(code.co_filename):
+                self.functions.setdefault(id(code), []).append(found)
         self._install()
         return self
 
@@ -59,11 +62,8 @@ class Watch:
         thread, events = threading.get_ident(), monitoring.events
 
         def begun(code: CodeType, *_: Any) -> None:
-            name = code.co_filename
-            if name != "<string>" and not is_user_file(name):
-                return
             # Other threads are watched as well, and none of their functions is of the trace.
-            if threading.get_ident() == thread:
+            if _may_be_user(code.co_filename) and threading.get_ident() == thread:
                 self._event(sys._getframe(1), "call", None)
 
         def restore() -> None:
@@ -107,3 +107,9 @@ def _taken(monitoring: Any) -> int | None:
             continue
         return tool
     return None
+
+
+@functools.cache
+def _may_be_user(name: str) -> bool:
+    """Whether the functions of the file ``name`` can be ones of user code."""
+    return name == "<string>" or is_user_file(name)
