@@ -129,6 +129,18 @@ def test_rows_that_nobody_can_keep_are_read_by_two_kernels(device: str) -> None:
     assert not joint(names) and sum("stream" in name for name in names) == 2, names
 
 
+@pytest.mark.parametrize(("classes", "dtype"), [(40000, "bfloat16"), (20003, "float32")])
+def test_gradients_of_long_rows_are_made_by_pieces(device: str, classes: int, dtype: str) -> None:
+    x, target = normal(3, classes, dtype=dtype), labels(3, classes, (1,))
+
+    def slope(x: Any, target: Any) -> Any:
+        return ruda.grad(lambda x: F.cross_entropy(x, target, label_smoothing=0.1))(x)
+
+    found, names = launched(lambda: slope(x, target))
+    assert any("backward" in name and "_apart" in name for name in names), names
+    assert_close(found, slope(x.to("cpu"), target.to("cpu")), length=classes)
+
+
 def test_a_factor_that_the_losses_make_is_too_late(device: str) -> None:
     x, target = normal(6, 40), labels(6, 40)
     names = close(both(lambda x, t: F.cross_entropy(x, t) ** 2), x, target, length=40)

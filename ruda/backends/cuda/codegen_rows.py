@@ -98,6 +98,8 @@ def _bounds(kernel: Rows) -> str:
     """Sums and long rows take registers: a thread may have 128 of them."""
     if kernel.cluster > 1 and not kernel.program.sums:
         return f"{kernel.threads}, {kernel.resident // kernel.threads}"
+    if kernel.apart:
+        return f"{kernel.threads}, {1024 // kernel.threads}"
     if kernel.walks or kernel.cluster > 1:
         return f"{kernel.threads}, {max(1, 512 // kernel.threads)}"
     return f"{kernel.threads}"
@@ -164,11 +166,16 @@ def _rows(kernel: Rows) -> str:
 
 def _placed(kernel: Rows) -> list[str]:
     """Where a thread is in the row, and the first row and the step of its block or cluster."""
-    places = "lane = threadIdx.x % LANES, group = threadIdx.x / LANES"
+    places, pieces = "lane = threadIdx.x % LANES, group = threadIdx.x / LANES", ""
+    if kernel.apart:
+        pieces = " / pieces"
+        places = "pieces = (n - 1) / (PER * LANES * VEC) + 1, group = 0"
+        places += ", lane = int(blockIdx.x % pieces) * (PER * LANES) + threadIdx.x"
     if kernel.cluster > 1:
         places = f"lane = blockIdx.z * {kernel.threads} + threadIdx.x, group = 0"
     return [
         f"    const int {places};",
         *(["    const int lane_at = lane * VEC;"] * (not kernel.skewed)),
-        "    const i64 start = (i64)blockIdx.x * GROUPS, step = (i64)gridDim.x * GROUPS;",
+        f"    const i64 start = (i64)(blockIdx.x{pieces}) * GROUPS;",
+        f"    const i64 step = (i64)(gridDim.x{pieces}) * GROUPS;",
     ]

@@ -104,7 +104,8 @@ class Rows:
 
     One that ``keeps`` has what it needs of columns in shared memory, for all its rows. Where
     rows are ``skewed`` they begin anywhere, and their packs at multiples of one all the same;
-    ``spare`` elements behind a pack are read, too.
+    ``spare`` elements behind a pack are read, too. Where blocks of a row work ``apart``, each has
+    a piece of it, and nothing is folded.
     """
 
     program: Program
@@ -123,6 +124,7 @@ class Rows:
     keeps: bool = False
     skewed: bool = False
     spare: int = 0
+    apart: bool = False
 
     @property
     def threads(self) -> int:
@@ -165,7 +167,7 @@ class Rows:
         size = f"{self.mode}{self.lanes}x{self.per}x{self.vec}_r{self.outer}{self.inner}"
         size += f"_ring{self.ring}" if self.ring else ""
         size += f"_cluster{self.cluster}" if self.cluster > 1 else ""
-        size += "_keeps" * self.keeps + "_skewed" * self.skewed
+        size += "_apart" * self.apart + "_keeps" * self.keeps + "_skewed" * self.skewed
         return f"{self.program.name}_{codes}_to_{outs or code_of(self.row_dtype)}_{size}"
 
     @property
