@@ -113,3 +113,31 @@ def test_gradients_of_shares_by_hand(device: str) -> None:
 def test_a_large_sum_is_left_to_many_blocks(device: str) -> None:
     names = close(lambda x: (x * 2).sum(), normal(300, 300), kernels=3, length=90000)
     assert not any(name.startswith("folded") for name in names)
+
+
+# Sums whose shape lacks the folded axes broadcast to other axes than those of their rows.
+BESIDE: dict[str, tuple[Any, tuple[int, ...], tuple[int, ...]]] = {
+    "along other axes": (lambda x, b: x * b - (x * b).sum(axis=-1), (4, 4, 4), (4,)),
+    "along the only other": (lambda x, b: x * b * (x * b).max(axis=-1), (5, 5), (5,)),
+    "fewer axes": (lambda x, b: (x * 2).sum(axis=-1) + b, (6, 5, 40), (5,)),
+    "fewer axes, and ones": (lambda x, b: (x * 2).sum(axis=-1) + b, (6, 5, 3, 8), (5, 1)),
+    "axes kept as ones": (
+        lambda x, b: (x * 2).sum(axis=-1, keepdims=True) + b, (6, 5, 40), (5, 1)),
+    "one of both": (
+        lambda x, b: ((x * 2).sum(axis=-1, keepdims=True) + b, (x * 2).max(axis=-1) + b),
+        (5, 5, 40), (5, 1)),
+    "with the elements as well": (lambda x, b: (x * b).sum(axis=-1) + b, (5, 5), (5,)),
+    "down columns": (
+        lambda x, b: (x * 2).sum(axis=0, keepdims=True) * b, (40, 6, 5), (6, 1)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_operands_that_lack_axes_mean_the_same_rows(device: str, name: str) -> None:
+    plain, shape, other = BESIDE[name]
+    args = normal(*shape), normal(*other, seed=1)
+    found, wanted = ruda.compile(plain)(*args), plain(*args)
+    pairs = zip(found, wanted, strict=True) if isinstance(found, tuple) else [(found, wanted)]
+    for one, two in pairs:
+        assert one.shape == two.shape
+        np.testing.assert_allclose(one.numpy(), two.numpy(), rtol=1e-4, atol=1e-4)

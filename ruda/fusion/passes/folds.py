@@ -44,6 +44,8 @@ class _Joining:
         shape = facts.shape
         # ``axes`` are those of a row, which is folded or, where rows are added up, stays.
         folded = {i for i in range(len(shape)) if (i in facts.axes) is not facts.down}
+        # Whether shapes that lack the folded axes broadcast to those that have ones for them.
+        self.aligned = folded == set(range(len(folded)))
         # With the folded axes and without them.
         self.rows = {
             tuple(1 if i in folded else n for i, n in enumerate(shape)),
@@ -102,6 +104,30 @@ class _Joining:
         inside = (v for v in step.inputs if v in made and not self._is_full(v))
         return any(True for _ in inside) and self._is_full(step.outputs[0])
 
+    def _is_whole(self, value: Value) -> bool:
+        """Whether it has all axes of the elements, folded ones as ones perhaps."""
+        return value.spec is not None and value.spec.ndim == len(self.facts.shape)
+
+    def _reads_one_way(
+        self, member: Instruction, made: set[Value], members: list[Instruction]
+    ) -> bool:
+        """Whether its operands mean the same rows to it as to whoever makes or reads them too.
+
+        Without its folded axes a shape broadcasts to other axes than with ones for these.
+        """
+        if self._is_like(member):
+            return True
+        whole = self._is_whole(member.outputs[0])
+        for value in member.inputs:
+            if value.spec is None or value.spec.size == 1 or self._is_full(value):
+                continue
+            if value in made and self._is_whole(value) is not whole:
+                return False
+            others = (m for m in members if value in m.inputs and not self._is_like(m))
+            if any(self._is_whole(m.outputs[0]) is not whole for m in others):
+                return False
+        return True
+
     def _join(self, step: Instruction) -> bool:
         part = self.flow.part(step)
         if part is self.part or len(part.members) > 1 or not self._suits(step):
@@ -112,6 +138,8 @@ class _Joining:
         if any(v.memory in made and v not in made for m in members for v in m.inputs):
             return False
         if self.facts.down and self._reads_again(step, made):
+            return False
+        if not self.aligned and not all(self._reads_one_way(m, made, members) for m in members):
             return False
         read = {v for m in members for v in m.inputs if v not in made}
         large = sum(map(self._is_full, read))

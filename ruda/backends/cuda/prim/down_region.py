@@ -60,9 +60,9 @@ class _Down(Whole):
 
     def side_of(self, place: int) -> Side:
         """All operands of elements are read by rows; those of folded values along the columns."""
-        spec, shape = self.region.specs[place], self.facts.shape
-        side = rows_of(f"p{place}", spec, shape)._replace(raw=True)
-        return side._replace(role="column") if self.is_of_folded(place) else side
+        if self.is_of_folded(place):
+            return self.beside(place)._replace(role="column")
+        return rows_of(f"p{place}", self.region.specs[place], self.facts.shape)._replace(raw=True)
 
     def name_of_folded(self, k: int) -> str:
         return f"r{k}[k]"

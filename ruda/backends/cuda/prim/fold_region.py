@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from ruda.backends.cuda.codegen_steps import argument, functions
 from ruda.backends.cuda.launch import raw_bits
 from ruda.backends.cuda.prim.region import fuses, step_of
-from ruda.backends.cuda.prim.row_operands import Side, Work, row_of, rows_of, supported
+from ruda.backends.cuda.prim.row_operands import Side, Work, beside_of, rows_of, supported
 from ruda.backends.cuda.prim.rows import Parts, launches
 from ruda.backends.cuda.row_programs import Pass, Program
 from ruda.backends.cuda.types import stored
@@ -131,7 +131,7 @@ class Whole:
         """How a tensor of more than one element is read."""
         spec, name, axes = self.region.specs[place], f"p{place}", self.facts.axes
         if self.is_of_folded(place):
-            return row_of(name, spec, self.facts.shape, axes)._replace(raw=True)
+            return self.beside(place)
         side = rows_of(name, spec, self.facts.shape)._replace(raw=True)
         if not any(side.strides[i] for i in axes):
             return side._replace(role="row")
@@ -139,6 +139,16 @@ class Whole:
         several = any(n > 1 for i, n in enumerate(self.facts.shape) if i not in axes)
         along = several and all(i in axes for i, s in enumerate(side.strides) if s)
         return side._replace(role="column") if along else side
+
+    def beside(self, place: int) -> Side:
+        """An operand of steps on folded values, whose shape has ones for the folded axes or not."""
+        shape, axes = self.facts.shape, self.facts.axes
+        user = next(k for k, sources in enumerate(self.sources) if place in sources)
+        kept = tuple(i for i in range(len(shape)) if (i in axes) is self.facts.down)
+        if self.plans[user].out.ndim == len(shape):
+            kept = tuple(range(len(shape)))
+        spec = self.region.specs[place]
+        return beside_of(f"p{place}", spec, shape, kept)._replace(raw=True)
 
     def _kind_of(self, place: int) -> DType:
         """What the step that takes a scalar computes it in."""

@@ -90,6 +90,13 @@ def row_of(name: str, spec: Spec, shape: Shape, axes: Shape) -> Side:
     return Side(name, spec.dtype, "row", tuple(0 if n == 1 else s for n, s in pairs))
 
 
+def beside_of(name: str, spec: Spec, shape: Shape, kept: Shape) -> Side:
+    """An operand that broadcasts to the axes ``kept`` of the rows' shape, and lacks the others."""
+    found = kept[len(kept) - spec.ndim :]
+    steps = dict(zip(found, _broadcast(spec, spec.shape), strict=True))
+    return Side(name, spec.dtype, "row", tuple(steps.get(i, 0) for i in range(len(shape))))
+
+
 def one_of(name: str, spec: Spec, shape: Shape) -> Side:
     """An operand of one element."""
     return Side(name, spec.dtype, "one", (0,) * len(shape))
