@@ -84,6 +84,8 @@ class Blocks(Call):
     def home(self, block: int) -> int:
         """The address of the gradients in the logits of a block."""
         found, known = self.places, self.known
+        if found.beside <= block < found.kept:
+            return int(self.outs[1].address)
         if block >= found.inside:
             return int(self.extra.address)
         elements = found.start + known.rows * found.blocks[block][0]

@@ -2,8 +2,8 @@
 
 They fill the memory of the weight's gradient from its end, in the order of the classes, so that
 what a block gives overwrites only what blocks before it have needed. A block may so be as large as
-the first one and all before it together. Those of the next block are in extra memory; of all others
-the logits are computed again, there too.
+the first one and all before it together. Those of the next block are in extra memory, and those of
+one more in the gradient of the hidden states; of all others the logits are computed again.
 
 Behind the extra memory there is room for the sum that becomes the gradient of the hidden states. As
 long as the extra memory is not full, logits of more rows fit between its rows and the end of both.
@@ -32,7 +32,8 @@ class Places(NamedTuple):
     """A layout: blocks of classes, and where they wait.
 
     Those before ``inside`` are in the gradient of the weight from element ``start`` on, those
-    before ``kept`` in extra memory. There are ``extra`` bytes of it and ``front`` behind it. Each
+    before ``beside`` in extra memory, those before ``kept`` in the gradient of the hidden states,
+    which is written last. There are ``extra`` bytes of it and ``front`` behind it. Each
     chunk is of rows from, to, and the place of their logits in both; ``again`` rows of a block are
     computed again at a time.
     """
@@ -40,6 +41,7 @@ class Places(NamedTuple):
     blocks: list[tuple[int, int]]
     inside: int
     start: int
+    beside: int
     kept: int
     extra: int
     front: int
@@ -102,20 +104,23 @@ def places(sizes: Sizes) -> Places:
     inside, top = len(blocks), blocks[-1][1] if blocks else 0
     own = min(classes - top, _floor(fitting, 64))
     blocks += [(top, top + own)] if own else []
-    kept, extra, again = len(blocks), rows * own * width, 0
-    if top + own == classes:
+    beside, low = len(blocks), top + own
+    # As many classes as hidden states have elements fill the memory of their gradient.
+    blocks += [(low, min(classes, low + high))] if total and low < classes else []
+    kept, extra, again, low = len(blocks), rows * own * width, 0, blocks[-1][1] if blocks else 0
+    if low == classes:
         front = max(front, min(_ALL - extra, min(rows, _LARGE) * logits))
     else:
         # What is computed again begins at a multiple of _STEP behind the gradients.
         extra = max(room, min(_FEWEST, classes) * rows * width + _AGAIN + _STEP)
         most = _floor((extra - _AGAIN - _STEP) // (rows * width), 8)
-        blocks += _even(top + own, classes, most)
+        blocks += _even(low, classes, most)
         low, end = blocks[kept]
         left = extra - rows * (end - low) * width - _STEP
         again = min(rows, _floor(left // ((end - low) * wide), 128))
     extra = -(-extra // _STEP) * _STEP
     chunks = _chunks(rows, extra + front, own * width, logits)
-    return Places(blocks, inside, start, kept, extra, front, chunks, again)
+    return Places(blocks, inside, start, beside, kept, extra, front, chunks, again)
 
 
 def _chunks(rows: int, room: int, kept: int, logits: int) -> list[tuple[int, int, int]]:
