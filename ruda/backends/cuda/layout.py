@@ -97,16 +97,19 @@ def layout(log: Log) -> Layout:
     back = np.array([log.ends[i] for i in kept], np.int64)
     ends = np.maximum(back, np.array([log.least[i] for i in kept], np.int64))
     aside = np.array([log.aside[i] for i in kept], bool)
+    order = np.lexsort((starts, -sizes))
+    sizes, starts, back, ends, aside = (a[order] for a in (sizes, starts, back, ends, aside))
+    places = np.zeros(len(kept), np.int64)
+    for i in range(len(kept)):
+        until, since = ends[i], ends[:i]
+        if aside[i]:
+            # Among themselves those that run beside others need no time to be over.
+            until, since = np.where(aside[:i], back[i], until), np.where(aside[:i], back[:i], since)
+        meets = (starts[:i] < until) & (since > starts[i])
+        places[i] = _lowest(places[:i][meets], sizes[:i][meets], sizes[i])
+    total = int((places + sizes).max(initial=0))
     offsets = np.zeros(len(kept), np.int64)
-    placed = np.zeros(len(kept), bool)
-    for i in np.lexsort((starts, -sizes)):
-        # Among themselves those that run beside others need no time to be over.
-        both = aside & aside[i]
-        meets = placed & (starts < np.where(both, back[i], ends[i]))
-        meets &= np.where(both, back, ends) > starts[i]
-        offsets[i] = _lowest(offsets[meets], sizes[meets], sizes[i])
-        placed[i] = True
-    total = int((offsets + sizes).max(initial=0))
+    offsets[order] = places
     return Layout(tuple(log.sizes[i] for i in kept), tuple(offsets.tolist()), total)
 
 
@@ -116,11 +119,15 @@ def _whole(size: int) -> int:
 
 def _lowest(offsets: Any, sizes: Any, size: int) -> int:
     """Where ``size`` bytes fit between blocks at ``offsets``."""
-    order = np.argsort(offsets)
-    taken = np.maximum.accumulate((offsets + sizes)[order]) if len(order) else order
-    free_from = np.concatenate(([0], taken))
-    gaps = np.concatenate((offsets[order], [np.iinfo(np.int64).max])) - free_from
-    return int(free_from[int((gaps >= size).argmax())])
+    if not len(offsets):
+        return 0
+    order = offsets.argsort()
+    free_from = np.zeros(len(order) + 1, np.int64)
+    np.maximum.accumulate((offsets + sizes)[order], out=free_from[1:])
+    fits = offsets[order] - free_from[:-1] >= size
+    first = int(fits.argmax())
+    # The last one is behind all of them.
+    return int(free_from[first if fits[first] else -1])
 
 
 class Planned(Arena):
