@@ -138,6 +138,12 @@ def rows() -> Iterator[Call]:
         (8192, both[:1]),
         (20000, both),
         (65536, both),
+        (131072, both[1:]),
+        # Rows that begin anywhere: kept by a warp, a block, a cluster.
+        (1001, both),
+        (8191, both[1:]),
+        (50257, both),
+        (100001, both[1:]),
     ):
         for dtype in dtypes:
             yield partial(_row_functions, n, dtype)
