@@ -32,7 +32,7 @@ from tests.table.cases import Case, dtypes_of, samples_of
 
 ROWS = [pytest.param(op, id=op.name) for op in rows().values()]
 # What ``bind`` gives where a row has nothing of its own.
-_NOTHING = re.compile(r"CudaClient\._(body|missing)\.")
+_NOTHING = re.compile(r"CudaClient\.(by_body|_missing)\.")
 
 
 class NotingDriver(EmulatedDriver):
