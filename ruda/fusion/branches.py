@@ -15,14 +15,18 @@ from ruda.fusion.graph import Instruction, Value
 
 # As many operators have to stand between one and the first that waits for it.
 _SLACK = 4
-# In a graph that is so deep, and more, results that nobody in it reads go beside the last of them.
+# In a graph that is so deep, and more, results that nobody in it reads go beside the deepest one.
 _DEEP = 16
 # Beyond that a kernel fills the device by itself: bytes that it moves, products that it adds up.
 _MOST_BYTES, _MOST_PRODUCTS = 1 << 24, 1 << 29
 
 
-def branch(instructions: Sequence[Instruction]) -> set[Instruction]:
-    """The small instructions that are off the longest way through the graph."""
+def branch(instructions: Sequence[Instruction]) -> dict[Instruction, int]:
+    """The small instructions that are off the longest way through the graph, and their branches.
+
+    Those that have time, and products, are of the first one. For others the end of the graph may
+    have to wait: they are of the second one, where they are not behind all of the first.
+    """
     makers = {v: i for i in instructions for v in i.outputs}
     up: dict[Instruction, int] = {}
     down: dict[Instruction, int] = dict.fromkeys(instructions, 0)
@@ -37,11 +41,14 @@ def branch(instructions: Sequence[Instruction]) -> set[Instruction]:
     total = max((up[i] + _cost(i) + down[i] for i in instructions), default=0)
     read = {s for i in instructions for s in sources[i]}
     ends = [i for i in instructions if i not in read and _cost(i)] if total > _DEEP else []
-    return {
-        i
-        for i in instructions
-        if (up[i] + _cost(i) + down[i] + _SLACK <= total or i in ends[:-1]) and _is_small(i)
-    }
+    deepest = max(reversed(ends), key=up.__getitem__, default=None)
+    found = {}
+    for i in filter(_is_small, instructions):
+        if up[i] + _cost(i) + down[i] + _SLACK <= total:
+            found[i] = 0
+        elif i in ends and i is not deepest:
+            found[i] = 0 if i.plan is not None and i.plan.op.bound == "compute" else 1
+    return found
 
 
 def _cost(instruction: Instruction) -> int:

@@ -122,9 +122,9 @@ class Captured:
         needed = [*self.kept, *(v for _, v in self.rest), *self.updates.inputs]
         # A view that leaves the step is copied out with all of the memory that it shows.
         needed += [v.memory for v in self.kept]
-        aside = set() if self.frugal else branch(inside)
+        aside = {} if self.frugal else branch(inside)
         self.given = donations(client, inside, needed)
-        inner.instructions = [self._fixed(i, i in aside) for i in inside]
+        inner.instructions = [self._fixed(i, aside.get(i)) for i in inside]
         # Kept as well: its operators own memory that their captured kernels work in.
         self.replay = Replay(inner, [self.fixed.get(v, v) for v in needed])
         for _, value in self.rest:
@@ -160,7 +160,7 @@ class Captured:
             self.arguments.append((slot, value.spec, source))
             self.fixed[value] = Value("constant", value.spec, slot)
 
-    def _fixed(self, instruction: Instruction, aside: bool) -> Instruction:
+    def _fixed(self, instruction: Instruction, aside: int | None) -> Instruction:
         """``instruction`` on the fixed places, reading its scalars from the page."""
         places = self._places(instruction)
         run = instruction.run
@@ -178,10 +178,10 @@ class Captured:
             run = self.client.over(instruction.plan, run, self.over[instruction])
         else:
             run = self.client.watched(instruction.plan, run)
-            if instruction in self.given and not aside:
+            if instruction in self.given and aside is None:
                 run = self.client.donating(run, self.given[instruction])
-        if aside:
-            run = self.client.beside(self.client.lagging(run))
+        if aside is not None:
+            run = self.client.beside(self.client.lagging(run), aside)
         run = self.notes.telling(instruction, self.client.ranged(instruction, run))
         inputs = [self.fixed.get(v, v) for v in instruction.inputs]
         return instruction.but(run=run, inputs=inputs)

@@ -14,7 +14,13 @@ from tests.cuda.test_regions import launched, normal
 
 
 @pytest.mark.parametrize(
-    ("shape", "dtype"), [((300, 40), "float32"), ((40, 3, 10), "bfloat16"), ((5, 300), "float64")]
+    ("shape", "dtype"),
+    [
+        ((300, 40), "float32"),
+        ((40, 3, 10), "bfloat16"),
+        ((5, 300), "float64"),
+        ((20, 4500), "float32"),
+    ],
 )
 def test_a_sum_of_what_is_written_as_well(device: str, shape: Any, dtype: str) -> None:
     def plain(x: Any, y: Any) -> Any:

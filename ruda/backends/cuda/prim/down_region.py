@@ -25,6 +25,9 @@ from ruda.core.spec import spec_of
 
 # Rows that a thread adds up, as far as that leaves work for all; blocks of a multiprocessor.
 _ROWS, _BLOCKS, _MOST_SPLITS = (2, 16), 8, 512
+# So many blocks of columns do without others that share their rows, where a thread has so few:
+# what blocks leave each other takes longer than to read these.
+_WIDE, _FEW = 32, 8
 # Beyond so many elements a launch is nothing beside the reading, which plain sums do quicker: 18 us
 # where this kernel took 25 on an H200, and the gradient of gelu with its sum 118 where it took 161.
 _LARGEST = 1 << 22
@@ -134,13 +137,17 @@ class _Launches:
     def _make(self, vec: int) -> tuple[Launcher, Any]:
         work, kernel = self.work, self.base.kernel(self.program, Sharing("down", THREADS, 1), vec)
         packs = -(-work.length // vec)
-        # A warp reads packs side by side; with few rows there is nothing else for the others.
-        across = min(32 if work.rows >= 64 else THREADS, 1 << (packs - 1).bit_length())
+        # A warp reads packs side by side; with few of them and few rows there is nothing else for
+        # the others.
+        deep = work.rows >= 64 or (work.rows >= _FEW and packs >= 32 * _WIDE)
+        across = min(32 if deep else THREADS, 1 << (packs - 1).bit_length())
         wide, down = -(-packs // across), THREADS // across
         units = self.client.driver.multiprocessors
         least, most = _ROWS
         each = max(least, min(most, work.rows * wide // (down * units * 2)))
         splits = max(1, min(work.rows // (down * each), units * _BLOCKS // wide, _MOST_SPLITS))
+        if wide >= _WIDE and work.rows <= _FEW * down:
+            splits = 1
         text, finish = source(kernel, self.whole.finish()), struct.pack("<q", across)
         widths = (1,) * (len(kernel.outs) + len(self.program.row_outs) + 2 + len(kernel.inputs))
         fixed = [self.base.geometry(), finish]
