@@ -50,6 +50,8 @@ class Footing:
         self.bare: list[Any] = []
         self.graded: list[tuple[Any, Any]] = []
         for leaf, grad in tracer.first_grads.items():
+            if leaf in tracer.inner:
+                continue
             self.guards.plain.append(Guard("a hook of a leaf", getattr, leaf, "hooks", leaf.hooks))
             if leaf.hooks:
                 self.guards.contents.append(Contents("the hooks of a leaf", leaf.hooks))

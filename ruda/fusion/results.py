@@ -71,7 +71,7 @@ class Results:
         self.scalars: list[Value] = []
         out: list[tuple[Leaf, Made | None]] = []
         for leaf, grad in list(tracer.grads.items()):
-            if grad is tracer.first_grads[leaf]:
+            if grad is tracer.first_grads[leaf] or leaf in tracer.inner:
                 continue
             if grad is None:
                 out.append((leaf, None))

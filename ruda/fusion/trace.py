@@ -41,6 +41,8 @@ class Tracer:
         self.grads: dict[Leaf, Any] = {}
         # What each leaf's gradient was when the first leaf was changed: before the optimizer.
         self.early_grads: dict[Leaf, Any] | None = None
+        # Leaves that the trace has made: nobody sees what becomes of their gradients.
+        self.inner: set[Leaf] = set()
         self.leaf_values: dict[int, Leaf] = {}
         self.nodes: set[Node] = set()
         self.undo: list[tuple[RudaTensor, Any]] = []
@@ -74,9 +76,11 @@ class Tracer:
         for tensor in values:
             if tensor.__class__ is not RudaTensor:
                 continue
-            if isinstance(tensor.handle, Symbol | SymbolView):
-                continue
             node = tensor.node
+            if isinstance(tensor.handle, Symbol | SymbolView):
+                if node.__class__ is Leaf and tensor.handle.real is None:
+                    self.inner.add(node)
+                continue
             if node.__class__ is Leaf:
                 root = tensor.handle.root or tensor.handle
                 self.leaf_values.setdefault(id(root), node)

@@ -21,3 +21,4 @@ def test_random_programs_equal_eager_code(grads: bool, wide: bool) -> None:
             with np.errstate(all="ignore"):
                 wanted, found = bits(program(*given)), bits(compiled(*given))
             assert found == wanted, f"seed {seed}, {program.specs}"
+        assert repr(compiled).endswith("1 signature(s)>")

@@ -194,6 +194,21 @@ def test_a_gradient_made_and_dropped_inside_is_never_there() -> None:
     assert weight.grad is None
 
 
+def test_a_leaf_that_the_step_makes_is_its_own_affair() -> None:
+    def step(x: Any) -> Any:
+        inner, other = x.detach().requires_grad_(), (x * 2.0).detach().requires_grad_()
+        (inner * inner + other).sum().backward()
+        return inner.grad, other.grad
+
+    compiled = ruda.compile(step)
+    for x in batches(3, 4):
+        found = compiled(x)
+        assert bits(found) == bits(step(x))
+        assert found[0].handle is not found[1].handle
+    assert repr(compiled).endswith("1 signature(s)>")
+    assert "gradients set: 0" in compiled.explain()
+
+
 def test_gradients_of_an_argument_belong_to_that_argument() -> None:
     @ruda.compile
     def step(x: Any) -> None:
