@@ -16,7 +16,7 @@ from ruda.fusion.graph import Instruction, Value
 # As many operators have to stand between one and the first that waits for it.
 _SLACK = 4
 # In a graph that is so deep, and more, results that nobody in it reads go beside the deepest one.
-_DEEP = 16
+_DEEP = 6
 # Beyond that a kernel fills the device by itself: bytes that it moves, products that it adds up.
 _MOST_BYTES, _MOST_PRODUCTS = 1 << 24, 1 << 29
 
