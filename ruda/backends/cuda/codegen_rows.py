@@ -166,16 +166,18 @@ def _rows(kernel: Rows) -> str:
 
 def _placed(kernel: Rows) -> list[str]:
     """Where a thread is in the row, and the first row and the step of its block or cluster."""
-    places, pieces = "lane = threadIdx.x % LANES, group = threadIdx.x / LANES", ""
+    places, block = "lane = threadIdx.x % LANES, group = threadIdx.x / LANES", "blockIdx.x"
     if kernel.apart:
-        pieces = " / pieces"
+        # From the end, where what has read the row before has left it in the second cache.
+        block = "(gridDim.x - 1 - blockIdx.x)"
         places = "pieces = (n - 1) / (PER * LANES * VEC) + 1, group = 0"
-        places += ", lane = int(blockIdx.x % pieces) * (PER * LANES) + threadIdx.x"
+        places += f", lane = int({block} % pieces) * (PER * LANES) + threadIdx.x"
+    pieces = " / pieces" * kernel.apart
     if kernel.cluster > 1:
         places = f"lane = blockIdx.z * {kernel.threads} + threadIdx.x, group = 0"
     return [
         f"    const int {places};",
         *(["    const int lane_at = lane * VEC;"] * (not kernel.skewed)),
-        f"    const i64 start = (i64)(blockIdx.x{pieces}) * GROUPS;",
+        f"    const i64 start = (i64)({block}{pieces}) * GROUPS;",
         f"    const i64 step = (i64)(gridDim.x{pieces}) * GROUPS;",
     ]
