@@ -93,6 +93,16 @@ class Program:
     def bind(self) -> None:
         """Make what runs the graph as it is now."""
         self.replay, self.updates = self._replay()
+        self._says_lines = not hasattr(self.client, "ranged")
+
+    def _with_lines(self) -> Replay:
+        """The steps one by one, each known by its line to profilers and to faults."""
+        inner, ranged = Graph(), self.client.ranged
+        inner.inputs = self.graph.inputs
+        inner.instructions = [
+            i if i.plan is None else i.but(run=ranged(i, i.run)) for i in self.graph.instructions
+        ]
+        return Replay(inner, self.wanted)
 
     def _name_state(self, reach: Reach) -> None:
         names: dict[int, str] = {}
@@ -170,6 +180,8 @@ class Program:
             out = self.replayed(whole, given)
             self._capture(whole)
             return out, whole
+        if not self._says_lines:
+            self.replay, self._says_lines = self._with_lines(), True
         look = looker(self.replay.run(given), self.replay.registers)
         inside = self.updates.overwritten if self.updates is not None else set()
         out, calls = self.finish(given, look, inside)

@@ -354,10 +354,12 @@ def test_a_failure_after_a_replay_names_the_step(deferred: Any) -> None:
 
 @pytest.mark.parametrize("calls", [0, 3])
 @pytest.mark.parametrize("bad", [0, 1])
+@pytest.mark.parametrize("graphs", [True, False])
 def test_a_bad_index_is_told_of_the_line_that_was_traced(
-    deferred: Any, calls: int, bad: int
+    deferred: Any, calls: int, bad: int, graphs: bool
 ) -> None:
     """In the first call as in a replay, though one kernel does what several lines say."""
+    deferred.blocking = not graphs
     table, other = on(values(5, 4)), on(values(6, 4, seed=1))
 
     @ruda.compile
