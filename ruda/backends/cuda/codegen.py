@@ -12,12 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ruda.backends.cuda.codegen_steps import QUICK, is_quick, quickened
+from ruda.backends.cuda.codegen_steps import QUICK, THREADS, is_light, is_quick, quickened
 from ruda.backends.cuda.codegen_templates import FLAT, MANY, PACKED, PAIRED, STRIDED, TILED
 from ruda.backends.cuda.types import code_of, computed, stored
 from ruda.core.dtypes import DType
-
-THREADS = 256
 
 
 @dataclass(frozen=True)
@@ -59,6 +57,11 @@ class Map:
         width = "_wide" * self.wide + "_put" * self.scatters
         width += f"_by{self.count}" * (self.count > 0) + f"_tile{self.tile}" * (self.tile > 0)
         return f"{self.op}_{parts}_{code_of(self.out)}_r{self.rank}{width}"
+
+
+def is_light_map(kernel: Map) -> bool:
+    """Whether ``kernel`` waits for memory, not for instructions: it goes by packs, too."""
+    return (kernel.rank == 0 or kernel.count > 0) and is_light(kernel.expr, _compute(kernel))
 
 
 HEADER = """#include "ruda/math.cuh"

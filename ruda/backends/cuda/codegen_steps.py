@@ -27,6 +27,9 @@ class Step:
     more: tuple[tuple[str, str], ...] = ()
 
 
+# Threads of a block, and the most blocks there may be at all and on a multiprocessor.
+THREADS, _MOST, _BLOCKS_PER_MULTIPROCESSOR = 256, 2**31 - 1, 16
+
 # The compiler makes one rounding of a product and a sum that follows it. Within a step it may, as
 # in the kernel of its operator alone; but a step adds to what another one has rounded.
 ROUNDED = """
@@ -54,10 +57,34 @@ def quickened(expr: str, out: DType, compute: str) -> str:
     return _EXACT.sub(r"quick_\1(", expr) if is_quick(expr, out, compute) else expr
 
 
+# Functions that take a few instructions each.
+_LIGHT = {"T", "exp", "sqrt", "rsqrt", "ruda_abs", "ruda_sign", "ruda_max", "ruda_min"}
+_LIGHT |= {"ruda_sigmoid", "ruda_silu_backward"}
+_CALLED = re.compile(r"(\w+)\s*\(")
+
+
+def is_light(expr: str, compute: str) -> bool:
+    """Whether what computes ``expr`` waits for memory, not for instructions."""
+    called = set(_CALLED.findall(expr))
+    return called <= _LIGHT and (compute != "double" or not called)
+
+
+def blocks_of(packs: int, multiprocessors: int, light: bool) -> int:
+    """Blocks of ``THREADS`` for so many packs.
+
+    A block for its packs alone where the work is light: of 2^27 numbers in bfloat16 on an H200,
+    SwiGLU takes 187 us by these and 204 by 16 blocks on a multiprocessor that go on to others,
+    a product with a number 129 and 140. Where it is not, all have more to prepare than to do:
+    gelu takes 179 us and 163.
+    """
+    blocks = -(-packs // THREADS)
+    return min(blocks, _MOST if light else multiprocessors * _BLOCKS_PER_MULTIPROCESSOR)
+
+
 def functions(steps: Sequence[Step]) -> tuple[str, list[int]]:
     """A function for each different expression, and for each step the number of its function."""
     first: dict[tuple[object, ...], int] = {}
-    quick = any(is_quick(step.expr, step.out, _compute(step)) for step in steps)
+    quick = any(is_quick(step.expr, step.out, compute(step)) for step in steps)
     lines = [f'#include "{QUICK}"'] * quick + [ROUNDED]
     same = []
     for k, step in enumerate(steps):
@@ -69,7 +96,7 @@ def functions(steps: Sequence[Step]) -> tuple[str, list[int]]:
     return "\n".join(lines), same
 
 
-def _compute(step: Step) -> str:
+def compute(step: Step) -> str:
     """The type that the expression calls ``T``."""
     return computed(step.computed[0]) if step.computed else computed(step.out)
 
@@ -77,7 +104,7 @@ def _compute(step: Step) -> str:
 def _function(step: Step, k: int) -> list[str]:
     pairs = [(computed(dtype), name) for dtype, name in zip(step.computed, step.names, strict=True)]
     arguments = ", ".join(f"{kind} {name}" for kind, name in (*pairs, *step.more))
-    kind = _compute(step)
+    kind = compute(step)
     value = f"to<{stored(step.out)}>({quickened(step.expr, step.out, kind)})"
     # What has no product in it, nor calls what may have one, is rounded already.
     if "*" in step.expr or "(" in step.expr:

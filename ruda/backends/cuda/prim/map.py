@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ruda.backends.cuda import codegen
+from ruda.backends.cuda.codegen_steps import blocks_of
 from ruda.backends.cuda.geometry import (
     Layout,
     by_packs,
@@ -25,9 +26,6 @@ from ruda.backends.cuda.launch import Launcher, raw_bits
 from ruda.backends.cuda.memory import allocate
 from ruda.core.dtypes import compute_of
 from ruda.core.spec import Spec
-
-# Enough blocks to fill the device several times over; more would only add launch work.
-_BLOCKS_PER_MULTIPROCESSOR = 16
 
 
 def kernel_of(
@@ -115,14 +113,14 @@ def _widths(kernel: codegen.Map) -> list[int]:
     return [1, *(2 if two else 1 for two in twice)]
 
 
-def _grid(client: Any, work: int) -> int:
-    most = client.driver.multiprocessors * _BLOCKS_PER_MULTIPROCESSOR
-    return int(min(-(-work // codegen.THREADS), most))
+def _grid(client: Any, kernel: codegen.Map, work: int) -> int:
+    light = codegen.is_light_map(kernel)
+    return blocks_of(work, client.driver.multiprocessors, light)
 
 
 def _flat(client: Any, kernel: codegen.Map, reads: Any, n: int) -> Callable[..., None]:
     text = codegen.source(kernel)
-    grid = _grid(client, -(-n // codegen.vector(kernel)))
+    grid = _grid(client, kernel, -(-n // codegen.vector(kernel)))
     size = struct.pack("<Q" if kernel.wide else "<I", n)
     pair = tuple(
         Launcher(
@@ -147,7 +145,7 @@ def _strided(
         *rest, high, across = layout.sizes
         grid = math.prod(rest) * -(-high // layout.tile) * -(-across // layout.tile)
     else:
-        grid = _grid(client, math.prod(layout.sizes))
+        grid = _grid(client, kernel, math.prod(layout.sizes))
     text, widths = codegen.source(kernel), _widths(kernel)
     fixed = [packed(layout, wide)]
     return _plain(Launcher(client, text, kernel.name, grid, codegen.THREADS, widths, fixed), reads)

@@ -13,7 +13,7 @@ from ruda.backends.cuda import codegen_region as codegen
 from ruda.backends.cuda.codegen import THREADS, Operand
 from ruda.backends.cuda.codegen_draws import Draw
 from ruda.backends.cuda.codegen_reads import Walker
-from ruda.backends.cuda.codegen_steps import Step
+from ruda.backends.cuda.codegen_steps import Step, blocks_of, compute, is_light
 from ruda.backends.cuda.geometry import Layout, by_packs, layout_of, needs_wide, packed
 from ruda.backends.cuda.launch import Launcher, raw_bits
 from ruda.backends.cuda.memory import allocate
@@ -22,7 +22,8 @@ from ruda.backends.cuda.prim.reading import Placed, Walks, reading_of
 from ruda.core.dtypes import DType, compute_of, float64, int64
 
 _ELEMENTWISE = ("unary", "binary", "ternary", "cast", "copy")
-_BLOCKS_PER_MULTIPROCESSOR = 16
+# Light steps that are light together.
+_FEW = 8
 
 
 def fuses(plan: Any) -> bool:
@@ -159,8 +160,8 @@ class _Whole:
         return self._launcher(kernel, self.out.size // kernel.count, [geometry])
 
     def _launcher(self, kernel: codegen.Region, work: int, fixed: list[bytes]) -> Launcher:
-        most = self.client.driver.multiprocessors * _BLOCKS_PER_MULTIPROCESSOR
-        grid = min(-(-work // THREADS), most)
+        light = (kernel.rank == 0 or kernel.count > 1) and self._light()
+        grid = blocks_of(work, self.client.driver.multiprocessors, light)
         given = [o for o in kernel.inputs if o.form != "none"]
         double = (2 if o.form == "value" and o.computed.itemsize == 16 else 1 for o in given)
         drawn = (1 for draw in kernel.draws for _ in range(2 + len(draw.numbers)))
@@ -168,6 +169,11 @@ class _Whole:
         widths = [*(1 for _ in kernel.kept), *double, *drawn, *faults]
         text = codegen.source(kernel)
         return Launcher(self.client, text, kernel.name, grid, THREADS, widths, fixed)
+
+    def _light(self) -> bool:
+        """Whether the kernel waits for memory: it does little, and finds no places."""
+        steps, rest = self.steps, self.placed or self.drawn
+        return not rest and len(steps) <= _FEW and all(is_light(s.expr, compute(s)) for s in steps)
 
     def reads(self) -> list[tuple[int, Callable[[Any], tuple[int, ...]]]]:
         """For each input that is a parameter what makes its slots of a handle."""
