@@ -28,7 +28,8 @@ class Queued(CublasLt):
         self.driver = client.driver
 
     def matmul(self, handle: int, *given: int) -> None:
-        known = {n: copy.copy(thing) for n, thing in self.objects.items()}
+        # A copy first: the collector of garbage may give back some of them meanwhile.
+        known = {n: copy.copy(thing) for n, thing in dict(self.objects).items()}
 
         def act() -> None:
             now, self.objects = self.objects, known
