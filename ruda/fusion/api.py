@@ -38,7 +38,9 @@ def compile(
     With ``memory``, in bytes, a step whose peak would be higher runs some operators twice in place
     of keeping their results until backward reads them: those that free most for the time they take,
     as many as it takes. The results are the same to the last bit. ``OutOfMemoryError`` names the
-    smallest peak that there is, where that is too high.
+    smallest peak that there is, where that is too high. The peak is that of ``memory()``: what all
+    in the process have in use, with what others had when the step was traced, and on the CPU
+    without scratch memory inside of operators.
 
     >>> @ruda.compile
     ... def step(x, rate):
