@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
+from types import ModuleType
 from typing import Any
 
 from ruda.fusion.graph import Value
 from ruda.fusion.lines import refusal
-from ruda.fusion.symbols import TracedInt
+from ruda.fusion.symbols import Symbol, SymbolView, TracedInt
 from ruda.fusion.tape import Tape
 from ruda.fusion.trace import Tracer
 from ruda.fusion.tree import Given, rebuilt
@@ -15,6 +17,9 @@ from ruda.ops.movement import copy
 from ruda.tensor.node import Leaf
 from ruda.tensor.tensor import RudaTensor, wrap
 from ruda.tensor.views import note, register_view
+
+# Objects that are looked through for a tensor inside of a result.
+_MOST = 1000
 
 
 class Made:
@@ -89,13 +94,11 @@ class Results:
             self.scalars.append(leaf.value)
             return Made(leaf.value, None, None)
         if leaf.__class__ is not RudaTensor:
-            held = list(getattr(leaf, "__dict__", None) or {})
-            if any(vars(leaf)[name].__class__ is RudaTensor for name in held):
-                known = any(found is leaf for found in self.tracer.objects)
-                if not known:
-                    what = "an object that holds tensors is returned"
-                    hint = "a tuple, dict or dataclass"
-                    raise refusal("compile", what, type(leaf).__name__, hint)
+            known = any(found is leaf for found in self.tracer.objects)
+            if not known and _holds(leaf):
+                what = "an object that holds tensors is returned"
+                hint = "a tuple, dict or dataclass"
+                raise refusal("compile", what, type(leaf).__name__, hint)
             return leaf
         found = self._tensors.get(id(leaf))
         if found is None:
@@ -162,3 +165,25 @@ def _relate(tensors: list[RudaTensor]) -> None:
             note(root, tensor)
         else:
             register_view(base, tensor)
+
+
+def _holds(value: Any) -> bool:
+    """Whether ``value`` has a tensor for a field, or one of the trace somewhere inside.
+
+    An iterator counts too: it would be at its end in the second call.
+    """
+    fields = getattr(value, "__dict__", None) or {}
+    if isinstance(value, Iterator) or any(x.__class__ is RudaTensor for x in fields.values()):
+        return True
+    stack, seen = [value], {id(None)}
+    while stack and len(seen) < _MOST:
+        found = stack.pop()
+        if id(found) in seen or isinstance(found, type | ModuleType | Tracer):
+            continue
+        seen.add(id(found))
+        if found.__class__ is RudaTensor:
+            if isinstance(found.handle, Symbol | SymbolView):
+                return True
+        elif found.__class__ is not dict or "__builtins__" not in found:
+            stack += gc.get_referents(found)
+    return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ from ruda.fusion.lines import refusal
 from ruda.tensor.node import Leaf
 from ruda.tensor.tensor import RudaTensor
 
+_DICTS = (dict, OrderedDict, defaultdict)
 _CONSTANTS = (bool, int, str, bytes, type(None))
 
 
@@ -81,11 +83,11 @@ class Given:
             self._take_container(value, cls, path, key)
 
     def _take_container(self, value: Any, cls: type, path: str, key: list[Any]) -> None:
-        if isinstance(value, tuple | list):
+        if isinstance(value, tuple | list) or cls is deque:
             key.append((cls, len(value)))
             for i, item in enumerate(value):
                 self._take(item, f"{path}[{i}]", key)
-        elif cls is dict:
+        elif cls in _DICTS:
             # Keys that are equal may differ: 1 and True.
             key.append((cls, *value, *map(type, value)))
             for name, item in value.items():
@@ -126,14 +128,16 @@ def _fields(value: Any) -> dict[str, Any]:
 def rebuilt(value: Any, change: Callable[[Any], Any]) -> Any:
     """New containers like those of ``value``, with ``change`` applied to the leaves.
 
-    Leaves are whatever is not a tuple, list, dict or dataclass instance.
+    Leaves are whatever is not a tuple, list, deque, dict or dataclass instance.
     """
     cls = value.__class__
-    if isinstance(value, tuple | list):
-        items = [rebuilt(item, change) for item in value]
-        return cls(*items) if hasattr(value, "_fields") else cls(items)
-    if cls is dict:
-        return {name: rebuilt(item, change) for name, item in value.items()}
+    if isinstance(value, tuple | list) or cls is deque:
+        return _row_like(value, [rebuilt(item, change) for item in value])
+    if cls in _DICTS:
+        # A copy keeps what a defaultdict makes.
+        made = {} if cls is dict else copy.copy(value)
+        made.update((name, rebuilt(item, change)) for name, item in value.items())
+        return made
     if is_record(value):
         out = copy.copy(value)
         for name, item in _fields(value).items():
@@ -141,3 +145,14 @@ def rebuilt(value: Any, change: Callable[[Any], Any]) -> Any:
             object.__setattr__(out, name, item if kept else rebuilt(item, change))
         return out
     return change(value)
+
+
+def _row_like(value: Any, items: list[Any]) -> Any:
+    """A tuple, list or deque like ``value``, of whatever class, with other items."""
+    if value.__class__ is deque:
+        return deque(items, value.maxlen)
+    if isinstance(value, tuple):
+        return tuple.__new__(value.__class__, items)
+    out = copy.copy(value)
+    out[:] = items
+    return out

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import collections
+import functools
 import gc
+import types
 import weakref
 from typing import Any
 
@@ -75,6 +78,43 @@ def test_other_results_come_back_as_they_are() -> None:
         assert out["model"] is model
         assert (out["n"], out["none"]) == (3, None)
         assert bits(out["x"]) == bits((X * 2.0,))
+
+
+def test_ordered_and_default_dicts_deques_and_tuples_of_a_class() -> None:
+    class Pair(tuple[Any, ...]):
+        def __new__(cls, a: Any, b: Any) -> Pair:
+            return super().__new__(cls, (a, b))
+
+    def step(batch: Any, queue: Any) -> Any:
+        ordered = collections.OrderedDict(b=batch["x"] * 2.0, a=[batch["x"]])
+        found = collections.defaultdict(list, sum=queue[0] + queue[1])
+        return ordered, found, Pair(batch["x"] - 1.0, 3), collections.deque(queue, 2)
+
+    compiled = ruda.compile(step)
+    for x in X:
+        given = collections.OrderedDict(x=x), collections.deque([x, x * 2.0], maxlen=4)
+        found, wanted = compiled(*given), step(*given)
+        assert [bits(dict(d)) for d in found[:2]] == [bits(dict(d)) for d in wanted[:2]]
+        assert [bits(list(row)) for row in found[2:]] == [bits(list(row)) for row in wanted[2:]]
+        assert list(map(type, found)) == list(map(type, wanted))
+        assert found[1]["new"] == [] and found[3].maxlen == 2
+    assert repr(compiled).endswith("1 signature(s)>")
+
+
+@pytest.mark.parametrize(
+    "hide",
+    [
+        lambda y: types.SimpleNamespace(inside=[y]),
+        lambda y: types.MappingProxyType({"y": y}),
+        lambda y: functools.partial(ruda.add, y),
+        lambda y: lambda: y,
+        lambda y: y.sum,
+        lambda y: iter([1.0]),
+    ],
+)
+def test_a_tensor_in_a_result_that_is_not_taken_apart_is_refused(hide: Any) -> None:
+    with pytest.raises(CaptureError, match="object that holds tensors"):
+        ruda.compile(lambda x: hide(x * 2.0))(X[0])
 
 
 def test_backward_outside_of_a_compiled_forward() -> None:
