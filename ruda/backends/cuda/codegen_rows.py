@@ -153,15 +153,19 @@ def _rows(kernel: Rows) -> str:
         if kernel.keeps and each is program.passes[-1]:
             lines.append("        fetches_arrive<0>();")
         lines += sweep(kernel, each, gathers=each is last)
-    if program.row_outs:
-        pairs = zip(program.row_outs, kernel.row_types, strict=True)
-        lines.append("        if (active && lane == 0) {")
-        lines += [f"            {n}_data[row] = to<{stored(t)}>({n});" for n, t in pairs]
-        lines.append("        }")
-    lines.append("    }")
+    lines += [*_written(kernel), "    }"]
     if sums:
         lines += partial_rows(kernel)
     return "\n".join(lines)
+
+
+def _written(kernel: Rows) -> list[str]:
+    """The values of a row to their places."""
+    if not kernel.program.row_outs:
+        return []
+    pairs = zip(kernel.program.row_outs, kernel.row_types, strict=True)
+    written = [f"            {n}_data[row] = to<{stored(t)}>({n});" for n, t in pairs]
+    return ["        if (active && lane == 0) {", *written, "        }"]
 
 
 def _placed(kernel: Rows) -> list[str]:
