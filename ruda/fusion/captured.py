@@ -250,15 +250,26 @@ class Captured:
 
     def measure(self, rounds: int = 3) -> None:
         """Time each operator on what the places hold from the last call; state stays as it is."""
-        for _ in range(rounds):
-            clock = self.notes.clock = self.client.clock(len(self.inside))
-            try:
-                self._operators()
-            finally:
-                self.notes.clock = None
-            times, bandwidth = clock.finish()
-            self.times = {i: min(t, self.times.get(i, t)) for i, t in times.items()}
-            self.bandwidth = max(bandwidth, self.bandwidth or 0.0)
+        client = self.client
+        # State that operators write into on their way, and what it holds.
+        targets = {id(target): target for target in self.over.values()}.values()
+        kept = [(t, client.base(t), client.copied(t, client.base(t))) for t in targets]
+        try:
+            for _ in range(rounds):
+                self._time()
+        finally:
+            for target, spec, copy in kept:
+                client.write(spec, target, spec, copy)
+
+    def _time(self) -> None:
+        clock = self.notes.clock = self.client.clock(len(self.inside))
+        try:
+            self._operators()
+        finally:
+            self.notes.clock = None
+        times, bandwidth = clock.finish()
+        self.times = {i: min(t, self.times.get(i, t)) for i, t in times.items()}
+        self.bandwidth = max(bandwidth, self.bandwidth or 0.0)
 
     def run(self, given: Given) -> Callable[[Value], Any]:
         """One run; returns what finds the values that leave it."""

@@ -242,6 +242,17 @@ def test_places_of_a_state_are_written_where_it_lies(deferred: Any, kind: str) -
     assert not [n for n in names if n.startswith("copy_f32")] or kind != "plain"
 
 
+def test_measuring_leaves_a_cache_as_it_is(deferred: Any) -> None:
+    step, state, _ = _cache_step("cuda:0", "plain")
+    step, place = ruda.compile(step), np.array([1])
+    for i in range(2):
+        step(on(values(1, 4, seed=i)), on(place))
+    with ruda.no_grad():
+        state.assign(state * 0.0 + 3.0)
+    step.measure()
+    np.testing.assert_array_equal(state.numpy(), np.full((6, 4), 3.0))
+
+
 def test_a_state_that_is_read_as_it_was_is_not_written_before(deferred: Any) -> None:
     state = on(values(6, 4))
 
