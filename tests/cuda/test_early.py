@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -47,6 +48,23 @@ def test_who_imports_all_of_it_gets_all_of_it(package: Path) -> None:
     assert nvmath.all_of_it == 1
     assert nvmath.bindings.first is first and nvmath.bindings.second.value == 7
     assert binding("second") is nvmath.bindings.second
+
+
+def test_threads_get_their_bindings_in_turn(package: Path) -> None:
+    """Of one name and of others: the packages that stand in are never taken away in between."""
+    for name, seconds in (("first", 0.05), ("second", 0.2)):
+        with (package / f"{name}.py").open("a") as file:
+            file.write(f"import time\ntime.sleep({seconds})\n")
+            file.write("from nvmath.bindings import parts as late\n")
+    start = threading.Barrier(4)
+
+    def take(name: str) -> int:
+        start.wait(10)
+        return binding(name).late.value
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(take, ("first", "second") * 2)) == [7] * 4
+    assert "nvmath" not in sys.modules and "nvmath.bindings" not in sys.modules
 
 
 @pytest.mark.usefixtures("package")

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ruda.backends.cuda.bindings import binding
 from ruda.backends.cuda.memory import allocate
 from ruda.core.dtypes import uint8
 from ruda.core.errors import StrategyError
@@ -78,11 +79,10 @@ class Plan:
 def library(client: Any) -> Any:
     """cuFFT's bindings; raises ``StrategyError`` where nvmath-python is not installed."""
     try:
-        from nvmath.bindings import cufft
+        return binding("cufft")
     except ImportError:
         what, hint = "needs cuFFT through nvmath-python", 'pip install "ruda[cuda13]"'
         raise StrategyError("fft", what, client.device, hint=hint) from None
-    return cufft
 
 
 @functools.lru_cache(maxsize=_KEPT)

@@ -10,6 +10,7 @@ import functools
 import threading
 from typing import Any
 
+from ruda.backends.cuda.bindings import binding
 from ruda.backends.cuda.memory import allocate
 from ruda.core.dtypes import float64
 from ruda.core.errors import ArgumentError, StrategyError
@@ -62,7 +63,7 @@ def library(client: Any) -> Library:
     """cuRAND of ``client``; raises ``StrategyError`` where it is not installed."""
     hint = 'pip install "ruda[cuda13]", or engine="philox"'
     try:
-        from nvmath.bindings import curand
+        curand = binding("curand")
     except ImportError:
         what = "needs cuRAND through nvmath-python"
         raise StrategyError("random", what, client.device, hint=hint) from None

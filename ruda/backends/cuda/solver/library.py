@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from ruda.backends.cuda.bindings import binding
 from ruda.backends.cuda.memory import allocate
 from ruda.backends.cuda.solver.pointers import pointers
 from ruda.core.dtypes import DType, int32, real_of, uint8
@@ -69,11 +70,11 @@ class Solver:
 def solver_of(client: Any) -> Solver:
     """The solver of ``client``; raises ``StrategyError`` where nvmath-python is not installed."""
     try:
-        from nvmath.bindings import cublas, cusolverDn
+        blas, solver = binding("cublas"), binding("cusolverDn")
     except ImportError:
         what, hint = "needs cuSOLVER through nvmath-python", 'pip install "ruda[cuda13]"'
         raise StrategyError("linalg", what, client.device, hint=hint) from None
-    return Solver(client, cusolverDn, cublas)
+    return Solver(client, solver, blas)
 
 
 def address(x: RudaTensor) -> int:
