@@ -15,6 +15,7 @@ import sys
 import types
 from array import array
 from collections.abc import Callable, Iterator, Sequence, Set
+from contextvars import ContextVar
 from importlib.util import resolve_name
 from types import FunctionType
 from typing import Any
@@ -149,6 +150,9 @@ class Reach:
             return self._array(path, value)
         if isinstance(value, types.MethodType):
             return [(path, value.__self__)]
+        if isinstance(value, ContextVar):
+            self._note(f"{path}.get()", ContextVar.get, value, MISSING, value.get(MISSING))
+            return [(f"{path}.get()", value.get(MISSING))]
         if isinstance(value, functools.partial):
             return [(path, value.func), (path, value.args), (path, value.keywords)]
         if isinstance(value, Iterator) and not isinstance(value, io.IOBase):

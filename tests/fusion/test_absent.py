@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import collections
+import contextvars
 import dataclasses
 import functools
 import types
@@ -155,6 +156,16 @@ def test_arrays_of_python() -> None:
         lambda x: x * numbers[0] + text[1],
         lambda: numbers.append(1.0),
         lambda: text.__setitem__(1, 7),
+    )
+
+
+def test_a_variable_of_the_context() -> None:
+    unset: contextvars.ContextVar[float] = contextvars.ContextVar("unset")
+    scale = contextvars.ContextVar("scale", default=2.0)
+    follows(
+        lambda x: x * scale.get() + unset.get(1.0),
+        lambda: scale.set(3.0),
+        lambda: unset.set(5.0),
     )
 
 
