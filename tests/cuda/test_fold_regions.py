@@ -141,3 +141,11 @@ def test_operands_that_lack_axes_mean_the_same_rows(device: str, name: str) -> N
     for one, two in pairs:
         assert one.shape == two.shape
         np.testing.assert_allclose(one.numpy(), two.numpy(), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("shape", [(6, 5), (600, 700)])
+def test_a_sum_of_what_is_the_same_in_all_of_a_row(device: str, shape: tuple[int, int]) -> None:
+    def plain(x: Any) -> Any:
+        return ruda.broadcast_to(x, shape).sum(axis=-1) * 2 + 1
+
+    close(plain, normal(shape[0], 1), kernels=1, length=shape[1])

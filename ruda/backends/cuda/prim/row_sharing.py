@@ -64,6 +64,8 @@ def skewed_vector(work: Work, layout: Layout, vec: int) -> int:
     """Elements of a pack where rows begin anywhere, all sides alike; 0 where that is no gain."""
     sides = [s for s in (*work.inputs, *work.outs) if s.role in ("rows", "column")]
     rows = [s for s in sides if s.role == "rows"]
+    if not rows:
+        return 0
     whole = 16 // max(s.dtype.itemsize for s in rows)
     if vec * 2 > whole or work.length < _SKEWED or len(layout.inner) > 1:
         return 0
