@@ -67,7 +67,15 @@ def _dtype(op: Any, specs: Specs, *_: Any) -> Any:
 
 
 def _backward_dtype(op: Any, specs: Specs, *_: Any) -> Any:
-    return _cast(op, specs, 1), specs[1].dtype
+    dy, x = specs[:2]
+    casts = _cast(op, specs, 1)
+    if not dy.weak and dy.dtype not in (x.dtype, statistics_dtype(x)):
+        expected = " or ".join(dict.fromkeys((str(x.dtype), str(statistics_dtype(x)))))
+        hint = f"dy.astype({str(statistics_dtype(x))!r})"
+        raise DTypeError(
+            op.name, "dy does not fit the dtype of the logits", dy.dtype, expected, hint
+        )
+    return casts, x.dtype
 
 
 def _rows(logits: Any, axis: int) -> Any:
@@ -139,7 +147,7 @@ def _class_weights(weight: Any, hot: RudaTensor, axis: int) -> Any:
     "dy logits target lse weight",
     "axis ignore_index label_smoothing z_loss",
     shape=lambda op, specs, *_: specs[1].shape,
-    takes={"logits": FLOAT, "target": INTEGER},
+    takes={"dy": FLOAT, "logits": FLOAT, "target": INTEGER},
     dtype=_backward_dtype,
     numpy=_backward,
     optional=("weight",),

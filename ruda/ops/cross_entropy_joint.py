@@ -41,7 +41,7 @@ def _reference(dy: Any, logits: Any, target: Any, weight: Any, *attrs: Any) -> A
     "axis ignore_index label_smoothing z_loss",
     "dx loss lse",
     shape=_shape,
-    takes={"logits": FLOAT, "target": INTEGER},
+    takes={"dy": FLOAT, "logits": FLOAT, "target": INTEGER},
     dtype=_dtype,
     numpy=_reference,
     optional=("weight",),

@@ -1,7 +1,7 @@
 """The sum of a linear map's cross-entropies together with its gradients, made going forward.
 
-While a block of logits is there its gradient costs no product more; backward multiplies by what
-arrives.
+Where a kernel makes both from a block of logits, these need not be computed again for the gradient;
+backward multiplies by what arrives.
 """
 
 from __future__ import annotations
@@ -122,11 +122,18 @@ def _times(x: RudaTensor, factor: RudaTensor) -> RudaTensor:
     return astype(multiply(wide(x), factor), x.dtype, copy=False)
 
 
+def _scaled_shape(op: Any, specs: Specs, spent: bool) -> Any:
+    x, factor = specs
+    if factor.shape:
+        raise ShapeError(op.name, "the factor is not one number", factor.shape, "()")
+    return x.shape
+
+
 @fused(
     "linear_cross_entropy_scaled",
     "x factor",
     "spent",
-    shape=lambda op, specs, spent: specs[0].shape,
+    shape=_scaled_shape,
     accepts=FLOAT,
     dtype=lambda op, specs, spent: ((None, None), specs[0].dtype),
     numpy=lambda x, factor, spent: x * factor,

@@ -10,7 +10,7 @@ import pytest
 
 import ruda
 import ruda.nn.functional as F
-from ruda.core.errors import GradientError
+from ruda.core.errors import GradientError, ShapeError
 from ruda.ops import linear_cross_entropy_rows as module
 from ruda.ops.table import TABLE
 from ruda.testing import assert_close
@@ -184,3 +184,9 @@ def test_gradients_have_none_of_their_own() -> None:
     made = TABLE["linear_cross_entropy_sum"].call(rows, weight, target, bias, None, *attrs)
     with pytest.raises(GradientError, match="for the tape alone"):
         made[1].sum().backward()
+
+
+def test_a_gradient_is_scaled_by_one_number() -> None:
+    scaled = TABLE["linear_cross_entropy_scaled"].call
+    with pytest.raises(ShapeError, match=r"not one number\. Got \(5,\)\. Expected \(\)"):
+        scaled(ruda.ones((3, 5)), ruda.ones(5), False)

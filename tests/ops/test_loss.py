@@ -9,7 +9,9 @@ import pytest
 
 import ruda
 import ruda.nn.functional as F
-from ruda.core.errors import ShapeError
+from ruda.core.errors import DTypeError, ShapeError
+from ruda.ops import cross_entropy, cross_entropy_joint
+from ruda.ops.table import TABLE
 from tests.ops.peer import assert_near, assert_same, torch
 
 REDUCTIONS = ("none", "mean", "sum")
@@ -171,3 +173,36 @@ def test_a_target_for_axis_1_is_told_so() -> None:
 def test_classes_as_floats_are_told_to_be_integers() -> None:
     with pytest.raises(ShapeError, match=r"Expected \(3, 5\)\. Try target\.astype\('int64'\)"):
         F.cross_entropy(ruda.ones((3, 5)), ruda.zeros(3))
+
+
+def gradient(name: str, dy: Any, dtype: str = "float32") -> Any:
+    """What a row makes of ``dy``, the gradient in the losses of five examples."""
+    given = [dy, ruda.ones((5, 7), dtype=dtype), ruda.asarray(TARGET)]
+    if name == f"{cross_entropy.NAME}_backward":
+        given.append(ruda.ones(5, dtype=dtype))
+    return TABLE[name].call(*given, None, 1, -100, 0.0, 0.0)
+
+
+BOTH = f"{cross_entropy.NAME}_backward", cross_entropy_joint.ROW.name
+
+
+@pytest.mark.parametrize("name", BOTH)
+@pytest.mark.parametrize("dtype", ["int64", "float64", "bfloat16"])
+def test_gradients_of_losses_have_their_dtype(name: str, dtype: str) -> None:
+    with pytest.raises(
+        DTypeError, match=rf"{name}: dy does not fit .* Got {dtype}\. Expected floa"
+    ):
+        gradient(name, ruda.ones(5, dtype=dtype))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name", BOTH)
+def test_gradients_beside_halves_may_be_wide(name: str, dtype: str) -> None:
+    made = gradient(name, ruda.ones(5, dtype=dtype), "bfloat16")
+    dx = made[0] if isinstance(made, tuple) else made
+    assert dx.dtype == "bfloat16"
+
+
+def test_a_gradient_with_the_losses_has_one_number_each() -> None:
+    with pytest.raises(ShapeError, match=r"dy does not fit\. Got \(4,\)\. Expected \(5,\)"):
+        gradient(cross_entropy_joint.ROW.name, ruda.ones(4))
