@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import ruda
+from ruda.testing import assert_close
 from tests.examples.loading import example
 
 
@@ -60,22 +61,22 @@ def test_padding_changes_nothing(encoder: Any, small: Path) -> None:
     model = encoder.loaded(small)
     together = encoder.vectors(model, [[7, 8], [1, 2, 3, 4, 5, 6]]).numpy()
     alone = encoder.vectors(model, [[7, 8]]).numpy()
-    np.testing.assert_allclose(together[0], alone[0], rtol=0, atol=1e-6)
+    assert_close(together[0], alone[0], length=encoder.Shape.hidden_size)
 
 
 def test_random_weights_are_written_and_read(
     encoder: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     similarity = encoder.main(["--random", "--out", str(tmp_path), "a b c", "c b a", "d"])
-    np.testing.assert_allclose(np.diag(similarity), 1, atol=1e-6)
-    np.testing.assert_allclose(similarity, similarity.T, atol=1e-6)
+    assert_close(np.diag(similarity), np.ones(3), length=encoder.Shape.hidden_size)
+    assert_close(similarity, similarity.T, length=encoder.Shape.hidden_size)
     assert "29 applied" in capsys.readouterr().out
 
 
 def test_a_compiled_model_is_the_eager_one(encoder: Any, tmp_path: Path) -> None:
     given = ["--random", "--out", str(tmp_path), "a b c", "c b a d e f", "d"]
     found = encoder.main([*given, "--compile"])
-    np.testing.assert_allclose(found, encoder.main(given), rtol=0, atol=1e-6)
+    assert_close(found, encoder.main(given), length=encoder.Shape.hidden_size)
 
 
 def test_a_missing_tensor_is_named(encoder: Any, small: Path) -> None:

@@ -8,6 +8,7 @@ import math
 import os
 import pickle
 import random
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -361,13 +362,12 @@ def test_compiled_functions_pickle_and_copy() -> None:
     assert other.max_signatures == 3
 
 
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="sys.monitoring is there from 3.12 on")
 @pytest.mark.parametrize("taken", [0, 6])
 def test_other_tools_of_the_interpreter_stay(taken: int) -> None:
     """From Python 3.12 on a trace is one of six tools, and a hook where all six are taken."""
-    import sys
-
-    monitoring = getattr(sys, "monitoring", None)
-    free = [n for n in range(6) if monitoring and monitoring.get_tool(n) is None][:taken]
+    monitoring: Any = sys.monitoring
+    free = [n for n in range(6) if monitoring.get_tool(n) is None][:taken]
     for tool in free:
         monitoring.use_tool_id(tool, "another")
     try:

@@ -12,6 +12,7 @@ import ruda
 import ruda.nn.functional as F
 from ruda import cuda, nn, optim
 from ruda.testing import assert_close
+from tests.fusion.twins import bits
 from tests.training import step_of
 
 
@@ -26,8 +27,9 @@ def test_gradients_of_logits_lie_in_the_logits(device: Any, classes: int, dtype:
         return ruda.value_and_grad(lambda x: F.cross_entropy(ruda.cumsum(x, axis=0), target))(x)
 
     compiled = ruda.compile(step)
-    for _ in range(3):
-        found = compiled(x, target)
+    compiled(x, target)
+    found, again = (compiled(x, target) for _ in range(2))
+    assert bits(again) == bits(found)
     assert [i.op for i in compiled._all()[0].captured.given]
     for one, other in zip(found, step(x, target), strict=True):
         # One kernel for losses and gradient adds up in another order.
