@@ -25,7 +25,7 @@ def branch(instructions: Sequence[Instruction]) -> dict[Instruction, int]:
     """The small instructions that are off the longest way through the graph, and their branches.
 
     Those that have time, and products, are of the first one. For others the end of the graph may
-    have to wait: they are of the second one, where they are not behind all of the first.
+    have to wait: they are of the second one, since in the first they would stand behind all of it.
     """
     makers = {v: i for i in instructions for v in i.outputs}
     up: dict[Instruction, int] = {}

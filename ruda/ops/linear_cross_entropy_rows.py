@@ -2,8 +2,9 @@
 
 Forward keeps the log-sum-exp of each row, and backward computes the logits of a block again: where
 each row has a cotangent of its own (no reduction), in float16, whose small gradients must be scaled
-before they are rounded, and wherever nothing is recorded. Blocks hold as many rows as fit into
-``ELEMENTS`` logits.
+before they are rounded, and wherever nothing is recorded. Blocks of forward hold as many rows as
+fit into ``ELEMENTS`` logits, on a device into ``DEVICE_ELEMENTS``; backward on a device
+cuts classes in place of rows, as many as fit.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 #pragma once
 #include "ruda/types.cuh"
 
-// Both quotients are of numbers from 1 to 2: the division needs no care for the ends of the range.
+// The divisor is from 1 to 2: the division needs no care for the ends of the range.
 __device__ __forceinline__ float quick_sigmoid(float x) {
     const float e = quick_exp(-fabsf(x)), high = __fdividef(1.0f, 1.0f + e);
     return x >= 0.0f ? high : e * high;
