@@ -182,18 +182,16 @@ def _written(kernel: Rows) -> list[str]:
 
 def _placed(kernel: Rows) -> list[str]:
     """Where a thread is in the row, and the first row and the step of its block or cluster."""
-    places, block = "lane = threadIdx.x % LANES, group = threadIdx.x / LANES", "blockIdx.x"
+    places, pieces = "lane = threadIdx.x % LANES, group = threadIdx.x / LANES", ""
     if kernel.apart:
-        # From the end, where what has read the row before has left it in the second cache.
-        block = "(gridDim.x - 1 - blockIdx.x)"
+        pieces = " / pieces"
         places = "pieces = (n - 1) / (PER * LANES * VEC) + 1, group = 0"
-        places += f", lane = int({block} % pieces) * (PER * LANES) + threadIdx.x"
-    pieces = " / pieces" * kernel.apart
+        places += ", lane = int(blockIdx.x % pieces) * (PER * LANES) + threadIdx.x"
     if kernel.cluster > 1:
         places = f"lane = blockIdx.z * {kernel.threads} + threadIdx.x, group = 0"
     return [
         f"    const int {places};",
         *(["    const int lane_at = lane * VEC;"] * (not kernel.skewed)),
-        f"    const i64 start = (i64)({block}{pieces}) * GROUPS;",
+        f"    const i64 start = (i64)(blockIdx.x{pieces}) * GROUPS;",
         f"    const i64 step = (i64)(gridDim.x{pieces}) * GROUPS;",
     ]

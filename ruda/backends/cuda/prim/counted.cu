@@ -9,7 +9,6 @@ NAME(X* __restrict__ out, X* __restrict__ count, const X* __restrict__ x,
     __shared__ double scratch[2 * 64];
     int turn = 0;
     double sums[2] = {0.0, 0.0};
-#pragma unroll 8
     for (i64 i = threadIdx.x; i < n; i += 1024) {
 #ifndef OVER_COUNTED
         sums[0] += double(x[i]);
