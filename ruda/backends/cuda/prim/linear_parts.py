@@ -15,6 +15,7 @@ from ruda.backends.cuda.memory import allocate, allocate_piece, handle_over
 from ruda.backends.cuda.prim.cross_entropy import Into
 from ruda.core.dtypes import DType, compute_of, int64
 from ruda.core.spec import Spec, is_absent, spec_of
+from ruda.ops import cross_entropy, linear_cross_entropy_rows
 from ruda.ops.arith import add, divide
 from ruda.ops.cast import astype
 from ruda.ops.counting import counts
@@ -34,6 +35,11 @@ def fitting(room: int, length: int, itemsize: int) -> int:
 def cut(start: int, stop: int, size: int) -> Iterator[tuple[int, int]]:
     """The parts of a range."""
     return ((i, min(i + size, stop)) for i in range(start, stop, size))
+
+
+def _piece(client: Any, spec: Spec) -> Any:
+    """Memory in steps of 2 MiB, not of the size classes; a graph has its own, as it is planned."""
+    return (allocate if client.order.planned else allocate_piece)(client.pool, spec)
 
 
 def _ready(client: Any, spec: Spec) -> tuple[Spec, Callable[[Any], Any] | None]:
@@ -70,9 +76,9 @@ class Known:
         logits = spec_of(client, (rows, self.classes), self.wide)
         given = [spec_of(client, (rows,), self.wide)] * joint
         given += [logits, spec_of(client, (rows,), int64)]
-        name, attrs = "cross_entropy" + "_joint" * joint, self.plan.attrs[:-1]
+        name, attrs = cross_entropy.NAME + "_joint" * joint, self.plan.attrs[:-1]
         quick = self.kind.is_half
-        return Into(client, "linear_cross_entropy", name, given, dx, attrs, over, quick)
+        return Into(client, linear_cross_entropy_rows.NAME, name, given, dx, attrs, over, quick)
 
 
 class Call:
@@ -95,7 +101,7 @@ class Call:
         self.target = astype(target, int64)
         self.loss, self.lse = self.of_rows(), self.of_rows()
         self.bias_sums: list[RudaTensor] = []
-        self.outs = [allocate_piece(self.client.pool, spec) for spec in known.plan.out]
+        self.outs = [_piece(self.client, spec) for spec in known.plan.out]
 
     def run(self) -> Any:
         """The outputs."""
@@ -119,7 +125,7 @@ class Call:
 
     def room(self, rows: int, columns: int, dtype: DType) -> Any:
         """A handle of memory for a matrix."""
-        return allocate_piece(self.client.pool, spec_of(self.client, (rows, columns), dtype))
+        return _piece(self.client, spec_of(self.client, (rows, columns), dtype))
 
     def logits(self, out: int, rows: tuple[int, int], classes: tuple[int, int]) -> None:
         """Write the logits of some rows in some classes."""
