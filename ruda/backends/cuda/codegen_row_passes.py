@@ -32,7 +32,7 @@ def sweep(kernel: Rows, each: Pass, gathers: bool) -> list[str]:
         lines.append(f"        for (int base = 0; {step}) {{")
         lines += load_packs(kernel, "row", "", "base + ")
     # Columns are on their way while others are worked with.
-    free = bool(each.writes) and bool(kernel.of("column"))
+    free = bool(each.writes) and any(i.name in each.reads for i in kernel.of("column"))
     forgotten = [i.name for i in kernel.of("rows") if in_pairs(kernel, i) and kernel.cluster > 1]
     if each is not kernel.program.passes[0] and forgotten:
         calls = " ".join(f"forget({name}_raw[p]);" for name in forgotten)

@@ -181,11 +181,13 @@ def keeps(kernel: Rows, room: int) -> bool:
     columns = kernel.of("column")
     if kernel.cluster < _KEEPING or kernel.program.sums or kernel.inner > 1 or not columns:
         return False
-    *early, _ = kernel.program.passes
+    *early, last = kernel.program.passes
     known = {name for each in early for name in each.reads}
     for i in columns:
         whole = i.form == "dense" and i.still and i.dtype.itemsize * kernel.vec % 16 == 0
-        if not whole or i.name in known or f"{i.name}[k]" in kernel.program.each:
+        if not whole or i.name not in last.reads:
+            return False
+        if i.name in known or f"{i.name}[k]" in kernel.program.each:
             return False
     most = (room + _RESERVED) // (kernel.resident // kernel.threads) - _RESERVED
     return replace(kernel, keeps=True).shared <= most
