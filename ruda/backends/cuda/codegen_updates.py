@@ -7,7 +7,6 @@ are rounded to the type of the arithmetic, as the rows do it.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from ruda.backends.cuda.types import code_of, computed, stored
@@ -84,24 +83,11 @@ __device__ __forceinline__ void step_of(const u64* word, const G* grad, const do
                                         const bool* whether, i64 from, i64 end, u32* arrived,
                                         bool* last) {{
     if (whether && !*whether) return;
-{pointers}
-    const bool aligned = (({joined} | (u64)grad) & 15) == 0;
-    const i64 packed_end = aligned ? from + (end - from) / VEC * VEC : from;
-    // Elements are on their way while constants are made, and the next ones while these change.
-    const i64 first = from + threadIdx.x * VEC;
-    Pack<G, VEC> g_next;
-{packs}
-    if (first < packed_end) {{
-        g_next = fetch<VEC>(grad + first);
-{first_packs}
-    }}
     const T scale_ = scale_at ? T(*scale_at) : T(1);
     __shared__ T once[{constants}];
-    if (threadIdx.x < {makers}) {{
+    if (threadIdx.x == 0) {{
 {scalars}
-        if (threadIdx.x == 0) {{
 {once}
-        }}
     }}
     __syncthreads();
     // By the thread that has elements last of all: it waits, the others go on.
@@ -110,15 +96,13 @@ __device__ __forceinline__ void step_of(const u64* word, const G* grad, const do
         *last = atomicAdd(arrived, 1u) == gridDim.x - 1;
     }}
 {unpacked}
-    for (i64 i = first; i < packed_end; i += {threads} * VEC) {{
+{pointers}
+    const bool aligned = (({joined} | (u64)grad) & 15) == 0;
+    const i64 packed_end = aligned ? from + (end - from) / VEC * VEC : from;
+    for (i64 i = from + threadIdx.x * VEC; i < packed_end; i += {threads} * VEC) {{
         T g_[VEC];
-        widened(g_, g_next);
+        widened(g_, fetch<VEC>(grad + i));
 {loads}
-        const i64 next = i + {threads} * VEC;
-        if (next < packed_end) {{
-            g_next = fetch<VEC>(grad + next);
-{next_packs}
-        }}
         EACH {{
             T g = g_[k] * scale_;
 {elements}
@@ -207,65 +191,26 @@ def source(kernel: Update) -> str:
         step_word="the counts of steps, " * (kernel.step is not None),
         constants=max(1, len(constants)),
         scalars=_scalars(kernel),
-        makers=32 if _powers(kernel) else 1,
-        once="\n".join(
-            f"            once[{j}] = T({_by_name(kernel, v)});"
-            for j, (_, v) in enumerate(constants)
-        ),
+        once="\n".join(f"        once[{j}] = T({v});" for j, (_, v) in enumerate(constants)),
         unpacked="\n".join(f"    const T {n} = once[{j}];" for j, (n, _) in enumerate(constants)),
         pointers="\n".join(pointers),
         joined=" | ".join(f"word[{j}]" for j in range(2 * count)),
         threads=THREADS,
+        loads="\n".join(
+            f"        T {n}_[VEC]; widened({n}_, fetch<VEC>({n}_from + i));" for n in names
+        ),
+        elements="\n".join(f"            T {n} = {n}_[k];" for n in names),
         move=_move(kernel),
-        **_moved(names),
+        back="\n".join(f"            {n}_[k] = {n};" for n in names),
+        stores="\n".join(f"        put({n}_to + i, {n}_);" for n in names),
+        single_loads="\n".join(f"        T {n} = to<T>({n}_from[i]);" for n in names),
+        single_stores="\n".join(f"        {n}_to[i] = to<P>({n});" for n in names),
         name=kernel.name,
         count=step,
         stepping=stepping,
         arriving=" arrived: 0 between launches." * bool(step),
         parameters="u32* arrived, u64 tensors, " * bool(step),
     )
-
-
-def _moved(names: tuple[str, ...]) -> dict[str, str]:
-    """How the parameter and its state come and go, by elements and by packs of them."""
-    lines = {
-        "packs": "    Pack<P, VEC> {0}_next;",
-        "first_packs": "        {0}_next = fetch<VEC>({0}_from + first);",
-        "next_packs": "            {0}_next = fetch<VEC>({0}_from + next);",
-        "loads": "        T {0}_[VEC]; widened({0}_, {0}_next);",
-        "elements": "            T {0} = {0}_[k];",
-        "back": "            {0}_[k] = {0};",
-        "stores": "        put({0}_to + i, {0}_);",
-        "single_loads": "        T {0} = to<T>({0}_from[i]);",
-        "single_stores": "        {0}_to[i] = to<P>({0});",
-    }
-    return {place: "\n".join(map(line.format, names)) for place, line in lines.items()}
-
-
-_POWER = re.compile(r"pow\((\w+), t\)")
-
-
-def _powers(kernel: Update) -> list[str]:
-    """What is taken to the power of the step, if that is several things: each takes long."""
-    texts = [kernel.formula.once, *(value for _, value in _constants(kernel))]
-    bases = list(dict.fromkeys(base for text in texts for base in _POWER.findall(text)))
-    return bases if len(bases) > 1 else []
-
-
-def _by_name(kernel: Update, text: str) -> str:
-    """``text`` with the powers that lanes have taken side by side."""
-    return _POWER.sub(r"power_\1", text) if _powers(kernel) else text
-
-
-def _side_by_side(bases: list[str]) -> list[str]:
-    """Each lane of a warp takes one power, all of them at once."""
-    chosen = bases[-1]
-    for lane, base in reversed([*enumerate(bases[:-1])]):
-        chosen = f"threadIdx.x == {lane} ? {base} : {chosen}"
-    lines = [f"const double power_ = pow({chosen}, t);"]
-    for lane, base in enumerate(bases):
-        lines.append(f"const double power_{base} = __shfl_sync(~0u, power_, {lane});")
-    return [f"        {line}" for line in lines]
 
 
 def _scalars(kernel: Update) -> str:
@@ -284,9 +229,8 @@ def _scalars(kernel: Update) -> str:
             else f"to<double>(*(const {stored(dtype)}*)word[{at + j}])"
         )
         lines.append(f"        const double {name} = {value};")
-    if powers := _powers(kernel):
-        lines += _side_by_side(powers)
-    lines += [f"        {line}" for line in _by_name(kernel, kernel.formula.once).splitlines()]
+    if kernel.formula.once:
+        lines += [f"        {line}" for line in kernel.formula.once.splitlines()]
     return "\n".join(lines)
 
 
