@@ -10,9 +10,8 @@ from __future__ import annotations
 from ruda.backends.cuda.codegen_row_reads import (
     end_of,
     fetched,
-    in_pairs,
     inner_of,
-    inside,
+    is_open,
     load_packs,
     pack_at,
     pack_of,
@@ -31,21 +30,12 @@ def sweep(kernel: Rows, each: Pass, gathers: bool) -> list[str]:
         step = f"active && base < {end_of(kernel)}; base += PER * LANES * VEC"
         lines.append(f"        for (int base = 0; {step}) {{")
         lines += load_packs(kernel, "row", "", "base + ")
-    # Columns are on their way while others are worked with.
-    free = bool(each.writes) and any(i.name in each.reads for i in kernel.of("column"))
-    forgotten = [i.name for i in kernel.of("rows") if in_pairs(kernel, i) and kernel.cluster > 1]
-    if each is not kernel.program.passes[0] and forgotten:
-        calls = " ".join(f"forget({name}_raw[p]);" for name in forgotten)
-        lines += ["#pragma unroll", f"{pad}for (int p = 0; p < PER; ++p) {{ {calls} }}"]
-    lines += [
-        "#pragma unroll",
-        f"{pad}for (int p = 0; p < PER; ++p) {{",
-        f"{pad}    {pack_at(kernel, '' if held else 'base + ')}",
-        f"{pad}    if ({'active && ' * (kernel.cluster == 1)}{inside(kernel, free)}) {{",
-        *_pack(kernel, each, gathers),
-        f"{pad}    }}",
-        f"{pad}}}",
-    ]
+    if is_open(kernel, each) and each.writes:
+        # Where no pack lies behind the row, all loads of columns may come first.
+        lines += [f"{pad}if (n == PER * LANES * VEC) {{", *_sweep(kernel, each, gathers, "true")]
+        lines += [f"{pad}}} else {{", *_sweep(kernel, each, gathers), f"{pad}}}"]
+    else:
+        lines += _sweep(kernel, each, gathers)
     if not held:
         lines.append("        }")
     if kernel.skewed:
@@ -59,6 +49,33 @@ def sweep(kernel: Rows, each: Pass, gathers: bool) -> list[str]:
     return [*lines, *_folds(each), indented(each.then, 8)]
 
 
+def _sweep(kernel: Rows, each: Pass, gathers: bool, here: str = "") -> list[str]:
+    """All packs of a thread; which are in the row is known or found."""
+    pad, base = " " * 8, "" if kernel.mode == "held" else "base + "
+    here = here or f"active && i < {end_of(kernel)}"
+    return [
+        "#pragma unroll",
+        f"{pad}for (int p = 0; p < PER; ++p) {{",
+        f"{pad}    {pack_at(kernel, base)}",
+        f"{pad}    const bool here = {here};",
+        *(_undone(kernel, each) if is_open(kernel, each) else _guarded(kernel, each, gathers)),
+        f"{pad}}}",
+    ]
+
+
+def _guarded(kernel: Rows, each: Pass, gathers: bool) -> list[str]:
+    pad = " " * 12
+    return [f"{pad}if (here) {{", *_pack(kernel, each, gathers), f"{pad}}}"]
+
+
+def _undone(kernel: Rows, each: Pass) -> list[str]:
+    """A pack that is done in any case; behind the row it leaves everything as it was."""
+    pad, names = " " * 16, [*(name for name, *_ in each.folds), *(each.grows or ())]
+    before = [f"{pad}const T {name}_before = {name};" for name in names]
+    after = [f"{pad}{name} = here ? {name} : {name}_before;" for name in names]
+    return [*before, *_pack(kernel, each, gathers=False), *after]
+
+
 def _pack(kernel: Rows, each: Pass, gathers: bool, loose: bool = False) -> list[str]:
     """What one pass does with the packs at ``i``, or with a loose element as a pack of one."""
     pad = " " * 16
@@ -69,13 +86,13 @@ def _pack(kernel: Rows, each: Pass, gathers: bool, loose: bool = False) -> list[
         if i.raw and wanted and i.role in ("rows", "column"):
             read = raw.format(i.name)
             if i.role == "column":
-                lines.append(_column(kernel, i, loose))
+                lines.append(_column(kernel, each, i, loose))
                 read = f"{i.name}_pack"
             lines.append(f"{pad}const Pack<{stored(i.dtype)}, VEC> {i.name} = {read};")
         elif i.role == "rows" and (wanted or gathers):
             lines.append(f"{pad}T {i.name}[VEC]; widened({i.name}, {raw.format(i.name)});")
         elif i.role == "column" and wanted:
-            lines.append(_column(kernel, i, loose))
+            lines.append(_column(kernel, each, i, loose))
             lines.append(f"{pad}T {i.name}[VEC]; widened({i.name}, {i.name}_pack);")
     lines.append(indented(kernel.program.each, 16))
     known = kernel.program.each + each.pack
@@ -88,15 +105,19 @@ def _pack(kernel: Rows, each: Pass, gathers: bool, loose: bool = False) -> list[
         lines.append(indented(gather, 16))
     for name in each.writes:
         form = "dense" if kernel.vec > 1 else "each"
+        check = "if (here) " * (is_open(kernel, each) and not loose)
         place = f"{name}_data + {name}_at + {inner_of(kernel, name, form, loose)}"
-        lines.append(f"{pad}put({place}, {name});")
+        lines.append(f"{pad}{check}put({place}, {name});")
     return lines
 
 
-def _column(kernel: Rows, i: Input, loose: bool) -> str:
+def _column(kernel: Rows, each: Pass, i: Input, loose: bool) -> str:
     """The declaration of a pack of a column."""
     pad, kind = " " * 16, pack_of(kernel, i, loose)
-    return f"{pad}const {kind} {i.name}_pack = {fetched(kernel, i, loose)};"
+    found = fetched(kernel, i, loose)
+    if is_open(kernel, each) and not loose and i not in kernel.kept:
+        return f"{pad}{kind} {i.name}_pack = {{}}; if (here) {i.name}_pack = {found};"
+    return f"{pad}const {kind} {i.name}_pack = {found};"
 
 
 def _named(text: str, name: str) -> bool:

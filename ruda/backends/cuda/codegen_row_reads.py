@@ -7,9 +7,9 @@ them.
 
 from __future__ import annotations
 
-from ruda.backends.cuda.row_programs import Input, Rows
+from ruda.backends.cuda.row_programs import Input, Pass, Rows
 from ruda.backends.cuda.types import stored
-from ruda.core.dtypes import float32
+from ruda.core.dtypes import bfloat16, float32
 
 
 def inner_of(kernel: Rows, name: str, form: str, loose: bool = False) -> str:
@@ -26,13 +26,13 @@ def in_pairs(kernel: Rows, i: Input, loose: bool = False) -> bool:
     """Whether the packs of an operand are words of two elements."""
     spread = i.form == "same" or (kernel.skewed and i.role == "column")
     single = loose or kernel.vec == 1 or i.raw
-    return i.dtype.is_half and kernel.compute is float32 and not (spread or single)
+    return i.dtype is bfloat16 and kernel.compute is float32 and not (spread or single)
 
 
 def pack_of(kernel: Rows, i: Input, loose: bool = False) -> str:
     """The C type of a pack of an operand."""
-    name = "Pairs" if in_pairs(kernel, i, loose) else "Pack"
-    return f"{name}<{stored(i.dtype)}, {'1' if loose else 'VEC'}>"
+    pairs = in_pairs(kernel, i, loose)
+    return "Pairs<VEC>" if pairs else f"Pack<{stored(i.dtype)}, {'1' if loose else 'VEC'}>"
 
 
 def fetched(kernel: Rows, i: Input, loose: bool = False) -> str:
@@ -46,17 +46,13 @@ def fetched(kernel: Rows, i: Input, loose: bool = False) -> str:
     return f"{how}<VEC>({start} + {inner_of(kernel, i.name, i.form, loose)})"
 
 
-def inside(kernel: Rows, free: bool = False) -> str:
-    """Whether a thread's pack ``p``, at ``i``, is in the row.
+def is_open(kernel: Rows, each: Pass) -> bool:
+    """Whether a pass is done to all packs of a thread, without branches.
 
-    Blocks of a cluster have as few packs as a row takes: but for the last one all are in it. That
-    is asked all the same unless ``free``, since registers are too few for work on all of them.
+    That takes registers, which rows of one block would rather have for more blocks.
     """
-    if kernel.skewed:
-        return "i < skew.end"
-    if kernel.cluster == 1 or kernel.mode != "held":
-        return "i < n"
-    return f"p < PER - 1 ? {'true' if free else 'p * (LANES * VEC) < n'} : i < n"
+    plain = kernel.cluster > 1 and not kernel.skewed and not kernel.program.sums
+    return plain and each.grows is not None
 
 
 def pack_at(kernel: Rows, base: str = "") -> str:
@@ -132,7 +128,8 @@ def _pointed(kernel: Rows, i: Input, row: str, suffix: str) -> str:
 def declared(kernel: Rows, suffix: str) -> list[str]:
     """Variables for the packs of a thread and for the values of a row."""
     keeps = () if suffix and kernel.ring else kernel.of("rows")
-    lines = [f"    {pack_of(kernel, i)} {i.name}{suffix}_raw[PER];" for i in keeps]
+    empty = " = {}" * any(is_open(kernel, each) for each in kernel.program.passes)
+    lines = [f"    {pack_of(kernel, i)} {i.name}{suffix}_raw[PER]{empty};" for i in keeps]
     if kernel.skewed:
         lines += [f"    {pack_of(kernel, i, True)} {i.name}_loose;" for i in keeps]
     return lines + [f"    {i.value} {i.name}{suffix} = {i.value}(0);" for i in kernel.of("row")]
@@ -164,7 +161,7 @@ def load_packs(kernel: Rows, row: str, suffix: str, base: str) -> list[str]:
         "#pragma unroll",
         "            for (int p = 0; p < PER; ++p) {",
         f"                {pack_at(kernel, base)}",
-        f"                if ({inside(kernel, free=True)}) {{",
+        f"                if (i < {end_of(kernel)}) {{",
     ]
     for i in kernel.of("rows"):
         lines.append(f"                    {i.name}{suffix}_raw[p] = {fetched(kernel, i)};")

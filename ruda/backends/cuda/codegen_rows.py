@@ -94,16 +94,6 @@ def _scratch(kernel: Rows) -> str:
     return "__shared__ T scratch[2 * HALF]" if shared else "T* const scratch = nullptr"
 
 
-# Blocks of 512 threads on a multiprocessor, for norms: two have too little on the way.
-_CROWDED = 3
-
-
-def _is_plain(kernel: Rows) -> bool:
-    """Whether a program is a norm's: one operand beside columns, and nothing before it."""
-    alone = len(kernel.of("rows")) == 1 and not kernel.program.each and kernel.mode == "held"
-    return alone and bool(kernel.of("column")) and not kernel.program.faults
-
-
 def _bounds(kernel: Rows) -> str:
     """Sums and long rows take registers: a thread may have 128 of them."""
     if kernel.cluster > 1 and not kernel.program.sums:
@@ -112,8 +102,6 @@ def _bounds(kernel: Rows) -> str:
         return f"{kernel.threads}, {1024 // kernel.threads}"
     if kernel.walks or kernel.cluster > 1:
         return f"{kernel.threads}, {max(1, 512 // kernel.threads)}"
-    if kernel.threads == 512 and _is_plain(kernel):
-        return f"{kernel.threads}, {_CROWDED}"
     return f"{kernel.threads}"
 
 

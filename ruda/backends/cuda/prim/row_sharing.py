@@ -129,7 +129,7 @@ def _shared(
         blocks = max(2, _power(-(-packs // (threads * kept))))
         if blocks <= min(most, limit):
             lanes = threads * blocks
-            return Sharing("held", lanes, -(-packs // lanes), cluster=blocks)
+            return Sharing("held", lanes, _power(-(-packs // lanes)), cluster=blocks)
     return None
 
 
@@ -185,12 +185,10 @@ def keeps(kernel: Rows, room: int) -> bool:
     known = {name for each in early for name in each.reads}
     for i in columns:
         whole = i.form == "dense" and i.still and i.dtype.itemsize * kernel.vec % 16 == 0
-        if not whole or i.name not in last.reads:
-            return False
-        if i.name in known or f"{i.name}[k]" in kernel.program.each:
+        if not whole or i.name in known or f"{i.name}[k]" in kernel.program.each:
             return False
     most = (room + _RESERVED) // (kernel.resident // kernel.threads) - _RESERVED
-    return replace(kernel, keeps=True).shared <= most
+    return last.grows is not None and replace(kernel, keeps=True).shared <= most
 
 
 def ring_of(kernel: Rows, long: bool, room: int) -> int:

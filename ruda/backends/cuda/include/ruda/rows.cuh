@@ -25,30 +25,18 @@ __device__ __forceinline__ void widened(T (&v)[N], const Pack<E, N>& pack) {
 #pragma unroll
     for (int k = 0; k < N; ++k) v[k] = to<T>(pack.at[k]);
 }
-// N halves in words of two.
-template <class E, int N> struct alignas(2 * N < 16 ? 2 * N : 16) Pairs { u32 at[N / 2]; };
+// N bhalfs in words of two, each of which is one instruction away from a float.
+template <int N> struct alignas(2 * N < 16 ? 2 * N : 16) Pairs { u32 at[N / 2]; };
 
-template <int N, class E> __device__ __forceinline__ Pairs<E, N> fetch_pairs(const E* p) {
-    return *reinterpret_cast<const Pairs<E, N>*>(p);
+template <int N> __device__ __forceinline__ Pairs<N> fetch_pairs(const bhalf* p) {
+    return *reinterpret_cast<const Pairs<N>*>(p);
 }
-template <int N> __device__ __forceinline__ void widened(float (&v)[N], const Pairs<bhalf, N>& pairs) {
+template <int N> __device__ __forceinline__ void widened(float (&v)[N], const Pairs<N>& pairs) {
 #pragma unroll
     for (int j = 0; j < N / 2; ++j) {
         v[2 * j] = __uint_as_float(pairs.at[j] << 16);
         v[2 * j + 1] = __uint_as_float(pairs.at[j] & 0xffff0000u);
     }
-}
-template <int N> __device__ __forceinline__ void widened(float (&v)[N], const Pairs<half, N>& pairs) {
-#pragma unroll
-    for (int j = 0; j < N / 2; ++j) {
-        v[2 * j] = widen(half{(u16)pairs.at[j]});
-        v[2 * j + 1] = widen(half{(u16)(pairs.at[j] >> 16)});
-    }
-}
-// What was made of it before is forgotten: floats of all passes have no room beside the words.
-template <class E, int N> __device__ __forceinline__ void forget(Pairs<E, N>& pairs) {
-#pragma unroll
-    for (int j = 0; j < N / 2; ++j) asm volatile("" : "+r"(pairs.at[j]));
 }
 template <int N, class T, class E> __device__ __forceinline__ void put(E* p, const T (&v)[N]) {
     Pack<E, N> pack;
