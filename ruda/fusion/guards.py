@@ -34,6 +34,7 @@ What modules, optimizers, schedules and generators owe to compiled steps:
 from __future__ import annotations
 
 import types
+from array import array
 from collections.abc import Callable
 from typing import Any
 
@@ -121,12 +122,14 @@ class Shape(Guard):
 class Contents:
     """The items of a container, or the values of an array, as they were while tracing."""
 
-    __slots__ = ("holder", "path", "snapshot")
+    __slots__ = ("holder", "kept", "path", "snapshot")
 
     def __init__(self, path: str, holder: Any) -> None:
         self.path = path
         self.holder = holder
         self.snapshot = _snapshot(holder)
+        # The values of an array as they can be put back.
+        self.kept = holder.copy() if self.snapshot.__class__ is bytes else None
 
     def holds(self) -> bool:
         """Whether each item means the same."""
@@ -144,8 +147,13 @@ class Contents:
     def restore(self) -> None:
         """Put back the items that were there."""
         holder, snapshot = self.holder, self.snapshot
-        if isinstance(holder, list):
+        if self.kept is not None:
+            # Whoever has turned it in place gets the values in that shape.
+            holder.reshape(self.kept.shape)[...] = self.kept
+        elif isinstance(holder, list):
             holder[:] = snapshot
+        elif isinstance(holder, array):
+            holder[:] = array(holder.typecode, snapshot)
         elif isinstance(holder, dict | set):
             holder.clear()
             holder.update(snapshot)

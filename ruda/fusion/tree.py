@@ -20,9 +20,9 @@ class Given:
     """The arguments of one call: leaves (tensors and floats), and a key of everything else.
 
     The key holds the spec of each tensor, whether it has a node and a gradient, which tensors share
-    memory, and the constants. A float in a dataclass is configuration and so a constant; elsewhere
-    it is a value. ``objects`` are the arguments that are compared by identity, with
-    their paths.
+    memory, and the constants. A float in a dataclass, or beside the items of a container, is
+    configuration and so a constant; elsewhere it is a value. ``objects`` are the arguments that are
+    compared by identity, with their paths.
     """
 
     __slots__ = ("key", "leaves", "objects", "paths", "places", "roots")
@@ -84,26 +84,42 @@ class Given:
 
     def _take_container(self, value: Any, cls: type, path: str, key: list[Any]) -> None:
         if isinstance(value, tuple | list) or cls is deque:
-            key.append((cls, len(value)))
+            key.append((cls, len(value), value.maxlen if cls is deque else None))
             for i, item in enumerate(value):
                 self._take(item, f"{path}[{i}]", key)
+            self._take_beside(value, path, key)
         elif cls in _DICTS:
             # Keys that are equal may differ: 1 and True.
             key.append((cls, *value, *map(type, value)))
             for name, item in value.items():
                 self._take(item, f"{path}[{name!r}]", key)
+            self._take_beside(value, path, key)
         elif is_record(value):
-            fields = _fields(value)
-            rates = [repr(item) for item in fields.values() if item.__class__ is float]
-            key.append((cls, *fields, *rates))
-            for name, item in fields.items():
-                if item.__class__ is not float:
-                    self._take(item, f"{path}.{name}", key)
+            self._take_fields(_fields(value), cls, path, key)
         elif cls.__module__ == "numpy" and hasattr(value, "__array_interface__"):
             key.append((cls, _content(value, path)))
         else:
             key.append(id(value))
             self.objects.append((path, value))
+
+    def _take_beside(self, value: Any, path: str, key: list[Any]) -> None:
+        """An entry for what a container has besides its items, if there is anything."""
+        cls = value.__class__
+        if cls in (tuple, list, dict, deque):
+            return
+        fields = _beside(value)
+        if cls is defaultdict:
+            fields["default_factory"] = value.default_factory
+        if fields:
+            self.places.append(f"the attributes of {path}")
+            self._take_fields(fields, cls, path, key)
+
+    def _take_fields(self, fields: dict[str, Any], cls: type, path: str, key: list[Any]) -> None:
+        rates = [repr(item) for item in fields.values() if item.__class__ is float]
+        key.append((cls, *fields, *rates))
+        for name, item in fields.items():
+            if item.__class__ is not float:
+                self._take(item, f"{path}.{name}", key)
 
 
 def _content(value: Any, path: str) -> bytes:
@@ -125,26 +141,39 @@ def _fields(value: Any) -> dict[str, Any]:
     return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
 
 
+def _beside(value: Any) -> dict[str, Any]:
+    """The attributes of a container, by name, those in slots as well."""
+    state: Any = object.__getstate__(value)
+    own, slots = state if state.__class__ is tuple else (state, None)
+    return {**(own or {}), **(slots or {})}
+
+
 def rebuilt(value: Any, change: Callable[[Any], Any]) -> Any:
     """New containers like those of ``value``, with ``change`` applied to the leaves.
 
-    Leaves are whatever is not a tuple, list, deque, dict or dataclass instance.
+    Leaves are whatever is not a tuple, list, deque, dict or dataclass instance, or beside the items
+    of such a container.
     """
     cls = value.__class__
     if isinstance(value, tuple | list) or cls is deque:
-        return _row_like(value, [rebuilt(item, change) for item in value])
+        made = _row_like(value, [rebuilt(item, change) for item in value])
+        return made if cls in (tuple, list, deque) else _with_fields(made, _beside(value), change)
     if cls in _DICTS:
         # A copy keeps what a defaultdict makes.
         made = {} if cls is dict else copy.copy(value)
         made.update((name, rebuilt(item, change)) for name, item in value.items())
-        return made
+        return _with_fields(made, _beside(value), change) if cls is OrderedDict else made
     if is_record(value):
-        out = copy.copy(value)
-        for name, item in _fields(value).items():
-            kept = item.__class__ is float
-            object.__setattr__(out, name, item if kept else rebuilt(item, change))
-        return out
+        return _with_fields(copy.copy(value), _fields(value), change)
     return change(value)
+
+
+def _with_fields(made: Any, fields: dict[str, Any], change: Callable[[Any], Any]) -> Any:
+    """``made`` with ``fields``, to whose leaves but floats ``change`` was applied."""
+    for name, item in fields.items():
+        kept = item.__class__ is float
+        object.__setattr__(made, name, item if kept else rebuilt(item, change))
+    return made
 
 
 def _row_like(value: Any, items: list[Any]) -> Any:

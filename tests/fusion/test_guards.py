@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import collections
 import dataclasses
 import functools
@@ -331,6 +332,86 @@ def test_python_state_that_the_step_changes_is_refused_and_put_back() -> None:
     with pytest.raises(CaptureError, match="an argument is changed"):
         ruda.compile(lambda out, x: out.append(x * 2.0))(given, X)
     assert given == []
+
+
+def test_arrays_that_the_step_changes_are_put_back() -> None:
+    numbers, values, table = array.array("d", [1.0, 2.0]), np.arange(6.0), bytearray(b"ab")
+
+    def first(x: Any) -> Any:
+        numbers.append(5.0)
+        return x * len(numbers)
+
+    def second(x: Any) -> Any:
+        values[1:3] = 7.0
+        return x * ruda.asarray(values[:2])
+
+    def third(x: Any) -> Any:
+        table[0] = 3
+        return x * len(table)
+
+    for step, name in ((first, "numbers"), (second, "values"), (third, "table")):
+        with pytest.raises(CaptureError, match=f"{name} is changed while tracing"):
+            ruda.compile(step)(X)
+    assert list(numbers) == [1.0, 2.0] and table == b"ab"
+    assert values.tolist() == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+
+
+def test_what_containers_have_besides_items_is_compared() -> None:
+    """The longest length of a deque, what a dict makes, attributes of lists, tuples and dicts."""
+    longest = ruda.compile(lambda rows, x: x * rows.maxlen)
+    for most in (3, 4, 3):
+        assert bits(longest(collections.deque([X], most), X)) == bits(X * most)
+    assert count(longest) == 2
+
+    def one() -> int:
+        return 1
+
+    making = ruda.compile(lambda found, x: x * found.default_factory())
+    for factory in (one, lambda: 5, one):
+        assert bits(making(collections.defaultdict(factory), X)) == bits(X * factory())
+    assert count(making) == 2
+
+
+class Rows(list[Any]):
+    __slots__ = ("__hidden", "scale")
+
+    def hide(self, value: Any) -> Any:
+        self.__hidden = value
+        return self
+
+    def shown(self) -> Any:
+        return self.__hidden
+
+
+class Point(tuple[Any, ...]):
+    scale: Any
+
+
+@pytest.mark.parametrize("kind", [Rows, Point, collections.OrderedDict])
+def test_attributes_of_containers_are_those_of_the_call(kind: Any) -> None:
+    def step(given: Any) -> Any:
+        x = given["x"] if isinstance(given, dict) else given[0]
+        out = kind(x=x * given.scale) if isinstance(given, dict) else kind([x * given.scale])
+        out.scale = given.scale * 2
+        return out
+
+    compiled = ruda.compile(step)
+    for scale in (2.0, 3.0, 4, X + 1, X + 2, 2.0):
+        given = kind(x=X) if kind is collections.OrderedDict else kind([X])
+        given.scale = scale
+        found, wanted = compiled(given), step(given)
+        assert type(found) is kind and bits(found.scale) == bits(wanted.scale)
+        rows = [list(d.values() if isinstance(d, dict) else d) for d in (found, wanted)]
+        assert bits(rows[0]) == bits(rows[1])
+        assert given.scale is scale
+    assert count(compiled) == 4
+
+
+def test_private_slots_of_lists_are_those_of_the_call() -> None:
+    compiled = ruda.compile(lambda given: given[0] * given.shown())
+    for hidden in (2, 3, X):
+        given = Rows([X]).hide(hidden)
+        assert bits(compiled(given)) == bits(X * hidden)
 
 
 def test_optimizer_state_that_appears_inside_is_refused() -> None:
