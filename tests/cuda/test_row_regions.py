@@ -108,3 +108,14 @@ def test_what_would_wait_for_itself_stays_apart(device: str) -> None:
     # The sum goes down the columns in another order.
     np.testing.assert_allclose(found.numpy(), plain(x).numpy(), rtol=1e-6)
     assert len(names) == 3, names
+
+
+def test_a_step_that_reads_one_value_of_each_row_stays_behind(device: str) -> None:
+    def plain(x: Any) -> Any:
+        y = x * 2
+        z = y[:5] * 3
+        return y - ruda.logsumexp(y, axis=-1, keepdims=True), z * ruda.logsumexp(z, axis=1)
+
+    step, x = ruda.compile(plain), normal(6, 5)
+    for got, wanted in zip(step(x), plain(x), strict=True):
+        np.testing.assert_allclose(got.numpy(), wanted.numpy(), rtol=1e-5, atol=1e-5)

@@ -83,10 +83,13 @@ class _Joining:
 
     def _suits(self, step: Instruction) -> bool:
         plan = step.plan
+        # One value for all of a row, which the kernel knows at its end.
+        late = {v for k, v in enumerate(self.core.outputs) if k not in self.facts.writes}
         return (
             plan is not None
             and plan.out.__class__ is not tuple
             and plan.out.shape == self.facts.shape
+            and late.isdisjoint(step.inputs)
             and self.client.joins_rows(self.core.plan, plan)
         )
 
