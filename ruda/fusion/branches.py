@@ -32,8 +32,7 @@ def branch(instructions: Sequence[Instruction]) -> dict[Instruction, int]:
     down: dict[Instruction, int] = dict.fromkeys(instructions, 0)
     sources: dict[Instruction, set[Instruction]] = {}
     for i in instructions:
-        read = {w for v in i.inputs for w in (v, v.memory) if w in makers}
-        sources[i] = {makers[v] for v in read}
+        sources[i] = {makers[w] for v in i.inputs for w in (v, v.memory) if w in makers}
         up[i] = max((up[s] + _cost(s) for s in sources[i]), default=0)
     for i in reversed(instructions):
         for s in sources[i]:
@@ -68,4 +67,4 @@ def _is_small(instruction: Instruction) -> bool:
 def _products(plan: Any, outputs: Sequence[Value]) -> int:
     """At most so many products: of all elements of the results with a row of the first operand."""
     size = max((v.spec.size for v in outputs if v.spec is not None), default=0)
-    return size * math.prod(plan.specs[0].shape[-1:])
+    return int(size * math.prod(plan.specs[0].shape[-1:]))

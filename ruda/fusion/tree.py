@@ -137,7 +137,7 @@ def is_record(value: Any) -> bool:
 
 def _fields(value: Any) -> dict[str, Any]:
     if hasattr(value, "__dict__"):
-        return vars(value)
+        return dict(vars(value))
     return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
 
 

@@ -83,7 +83,7 @@ class Watch:
         for get, put in hooks:
             before = get()
             if before is None:
-                self._restore = lambda put=put: put(None)
+                self._restore = functools.partial(put, None)
                 put(self._event)
                 return
         before = sys.getprofile()
@@ -91,7 +91,12 @@ class Watch:
             hint = "tracing the step once before profiling or debugging it"
             raise CaptureError("compile", "profile and trace hooks are both taken", hint=hint)
         self._restore = lambda: sys.setprofile(before)
-        sys.setprofile(lambda *event: (self._event(*event), before(*event))[-1])
+
+        def both(frame: Any, event: Any, more: Any) -> None:
+            self._event(frame, event, more)
+            before(frame, event, more)
+
+        sys.setprofile(both)
 
     def _event(self, frame: Any, event: str, _: Any) -> None:
         if event == "call" and is_user_frame(frame):
