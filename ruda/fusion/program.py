@@ -59,15 +59,8 @@ class Program:
         self.graph.prune(self.wanted)
         improve(self.graph, self.wanted, self.client)
         lower_peak(self.graph, self.wanted)
-        # Where each change goes, its value, and how many assignments it sums up.
-        self.writes = [(c.history[0].payload, v, c.version) for c, v in results.writes]
+        self._take_writes(results)
         self.bind()
-        held = [(s.handle, v, n) for s, v, n in self.writes if isinstance(s, Held)]
-        self.inside = {v for _, v, _ in held}
-        self.outside = [write for write in self.writes if not isinstance(write[0], Held)]
-        # State that a graph overwrites itself, and by how much its versions go up.
-        # Those of base handles: of a view it would be Python code that counts.
-        self.counted = [h if h.root is None else h.root for h, _, _ in held], [n for *_, n in held]
         self.grads = [LeafOf(leaf, tracer.argument_leaves.get(leaf)) for leaf, _ in results.grads]
         self.draws = list(tracer.draws.values())
         # The key of the arguments has their ids, which must stay their own.
@@ -89,6 +82,16 @@ class Program:
         self.bounded = memory is not None
         if memory is not None:
             keep_within(self, memory)
+
+    def _take_writes(self, results: Results) -> None:
+        # Where each change goes, its value, and how many assignments it sums up.
+        self.writes = [(c.history[0].payload, v, c.version) for c, v in results.writes]
+        held = [(s.handle, v, n) for s, v, n in self.writes if isinstance(s, Held)]
+        self.inside = {v for _, v, _ in held}
+        self.outside = [write for write in self.writes if not isinstance(write[0], Held)]
+        # State that a graph overwrites itself, and by how much its versions go up.
+        # Those of base handles: of a view it would be Python code that counts.
+        self.counted = [h if h.root is None else h.root for h, _, _ in held], [n for *_, n in held]
 
     def bind(self) -> None:
         """Make what runs the graph as it is now."""

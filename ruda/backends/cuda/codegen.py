@@ -60,7 +60,7 @@ class Map:
 
 
 def is_light_map(kernel: Map) -> bool:
-    """Whether ``kernel`` waits for memory, not for instructions: it goes by packs, too."""
+    """Whether ``kernel`` goes by packs, and waits for memory and not for instructions."""
     return (kernel.rank == 0 or kernel.count > 0) and is_light(kernel.expr, _compute(kernel))
 
 

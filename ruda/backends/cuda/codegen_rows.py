@@ -139,14 +139,7 @@ def _rows(kernel: Rows) -> str:
         lines += ahead_of(kernel)
     else:
         lines.append(load(kernel, "row", ""))
-    placed = [i for i in kernel.inputs if not (i.by and held) and not i.still]
-    names = [i.name for i in placed if i.role in ("rows", "column")]
-    names += [o.name for o in kernel.outs]
-    lines += [f"        const i64 {s};" for s in starts_of(kernel, names, "(active ? row : 0)")]
-    if kernel.skewed:
-        lines.append(f"        {skew_of(kernel)}")
-    if any("loose" in each.then for each in program.passes):
-        lines.append(f"        const int loose = {'skew.count' if kernel.skewed else '0'};")
+    lines += _row_starts(kernel, held)
     lines.append(indented(program.before, 8))
     last = program.passes[-1] if sums else None
     for each in program.passes:
@@ -157,6 +150,19 @@ def _rows(kernel: Rows) -> str:
     if sums:
         lines += partial_rows(kernel)
     return "\n".join(lines)
+
+
+def _row_starts(kernel: Rows, held: bool) -> list[str]:
+    """Where a row begins in each operand, and what it has before its first pack."""
+    placed = [i for i in kernel.inputs if not (i.by and held) and not i.still]
+    names = [i.name for i in placed if i.role in ("rows", "column")]
+    names += [o.name for o in kernel.outs]
+    lines = [f"        const i64 {s};" for s in starts_of(kernel, names, "(active ? row : 0)")]
+    if kernel.skewed:
+        lines.append(f"        {skew_of(kernel)}")
+    if any("loose" in each.then for each in kernel.program.passes):
+        lines.append(f"        const int loose = {'skew.count' if kernel.skewed else '0'};")
+    return lines
 
 
 def _written(kernel: Rows) -> list[str]:

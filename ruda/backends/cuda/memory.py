@@ -13,7 +13,7 @@ import sys
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ruda.backends.cuda import snapshot
 from ruda.core.errors import OutOfMemoryError
@@ -386,6 +386,12 @@ class ViewHandle:
     def offset(self) -> int:
         """Elements between the start of the base and the start of this view."""
         return (self.address - self.root.address) // self.spec.dtype.itemsize
+
+
+class Place(NamedTuple):
+    """An address alone, for who asks nothing else of a handle or a block, as writers do."""
+
+    address: int
 
 
 def handle_over(block: Any, address: int, spec: Spec) -> Handle:

@@ -12,18 +12,18 @@ from ruda.backends.cuda import graphs
 from ruda.backends.cuda.clock import Clock
 from ruda.backends.cuda.launch import collected, spied
 from ruda.backends.cuda.layout import Layout, Log, Nowhere, Planned, layout
-from ruda.backends.cuda.memory import allocate_piece, handle_over, piece_class, size_class
+from ruda.backends.cuda.memory import (
+    Place,
+    allocate_piece,
+    handle_over,
+    piece_class,
+    size_class,
+)
 from ruda.backends.cuda.order import touch
 from ruda.core.dtypes import uint8
 from ruda.core.errors import RudaError
 from ruda.core.shapes import extent
 from ruda.core.spec import Spec, spec_of
-
-
-class _Place(NamedTuple):
-    """What stands for a block that nobody made."""
-
-    address: int
 
 
 class Footprint(NamedTuple):
@@ -263,4 +263,4 @@ class Planning:
         """What stands for memory of ``spec`` in a rehearsal."""
         low, _ = extent(spec.shape, spec.strides)
         start = next(Nowhere.tensors)
-        return handle_over(_Place(start), start - low * spec.dtype.itemsize, spec)
+        return handle_over(Place(start), start - low * spec.dtype.itemsize, spec)

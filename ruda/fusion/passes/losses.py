@@ -13,9 +13,10 @@ from typing import Any
 from ruda.fusion.graph import Graph, Instruction, Value
 from ruda.fusion.passes.flow import Flow
 from ruda.ops import cross_entropy_joint
+from ruda.ops.cross_entropy import NAME
 from ruda.tensor.dispatch import OPS
 
-_LOSS, _GRADIENT, _MEAN = "cross_entropy", "cross_entropy_backward", "mean_where_counted"
+_LOSS, _GRADIENT, _MEAN = NAME, f"{NAME}_backward", "mean_where_counted"
 
 
 def join_losses(graph: Graph, wanted: Set[Value], client: Any) -> None:
@@ -59,7 +60,7 @@ def _counted_apart(
         return step
     target = mean.inputs[1]
     plan = OPS["over_counted"].lookup((x.spec, target.spec), mean.plan.attrs)
-    return _instruction(plan, (x, target), step.outputs, step)
+    return step.but(plan, inputs=(x, target))
 
 
 def _join(flow: Flow, loss: Instruction, gradient: Instruction) -> None:
@@ -73,16 +74,8 @@ def _join(flow: Flow, loss: Instruction, gradient: Instruction) -> None:
     if plan.out != (gradient.plan.out, *loss.plan.out) or not keeps:
         return
     outputs = (*gradient.outputs, *loss.outputs)
-    made = _instruction(plan, (gradient.inputs[0], *loss.inputs), outputs, loss)
+    made = loss.but(plan, inputs=(gradient.inputs[0], *loss.inputs), outputs=outputs)
     # It stands where the gradient stood: as a rule nobody reads the logits behind that.
     place = list(after.members)
     flow.join(after, before)
     after.members, after.made = place, made
-
-
-def _instruction(
-    plan: Any, inputs: tuple[Value, ...], outputs: tuple[Value, ...], like: Instruction
-) -> Instruction:
-    made = Instruction(plan.op.name, plan.run, inputs, outputs)
-    made.plan, made.line, made.turn = plan, like.line, like.turn
-    return made

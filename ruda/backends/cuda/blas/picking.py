@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ruda.backends.cuda.blas import cublas, layout, lt, small, tune
+from ruda.backends.cuda.memory import Place
 from ruda.core import dtypes
 from ruda.core.dtypes import DType
 from ruda.core.precision import Precision
@@ -117,16 +118,10 @@ def by_library(task: Task, how: lt.Arithmetic, shape: layout.Geometry) -> Multip
     )
 
     def run(x: int, y: int, out: int, bias: int) -> None:
-        start(out, _Place(bias))
+        start(out, Place(bias))
         add(x, y, out)
 
     return run
-
-
-class _Place(NamedTuple):
-    """What a writer wants of a handle."""
-
-    address: int
 
 
 def thin_or(thin: Multiply, otherwise: Callable[[], Multiply]) -> Multiply:

@@ -15,6 +15,7 @@ from ruda.core.spec import Spec
 
 # A single block adds them up: more of them take longer than the launches of several kernels.
 _MOST = 1 << 17
+_OVER_COUNTED = "over_counted"
 
 
 def _counting(client: Any, name: str, x: Spec, target: Spec, ignored: int) -> Launcher | None:
@@ -27,7 +28,8 @@ def _counting(client: Any, name: str, x: Spec, target: Spec, ignored: int) -> La
     if not fits and ignored > 2**63 - 1:
         return None
     full = f"{name}_{code_of(x.dtype)}_{code_of(target.dtype)}"
-    settings = {"NAME": full, name.upper(): 1, "X": stored(x.dtype), "I": stored(target.dtype)}
+    settings = {"NAME": full, "X": stored(x.dtype), "I": stored(target.dtype)}
+    settings |= {"OVER_COUNTED": 1} if name == _OVER_COUNTED else {}
     by_value = target.size, ignored if fits else 0, not fits
     fixed = [struct.pack(f, v) for f, v in zip("qqI", by_value, strict=True)]
     return Launcher(client, instance(__file__, **settings), full, 1, 1024, (1,) * 4, fixed)
@@ -49,8 +51,10 @@ def _mean(client: Any, plan: Any) -> Callable[..., Any] | None:
 
 def _over(client: Any, plan: Any) -> Callable[..., Any] | None:
     """``over_counted`` of one number."""
+    if plan.out.size != 1:
+        return None
     launch = _counting(client, plan.op.name, *plan.specs, *plan.attrs)
-    if launch is None or plan.out.size != 1:
+    if launch is None:
         return None
 
     def run(x: Any, targets: Any) -> Any:
@@ -61,4 +65,4 @@ def _over(client: Any, plan: Any) -> Callable[..., Any] | None:
     return run
 
 
-KERNELS = {"mean_where_counted": _mean, "over_counted": _over}
+KERNELS = {"mean_where_counted": _mean, _OVER_COUNTED: _over}

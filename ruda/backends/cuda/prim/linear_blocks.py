@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
+from ruda.backends.cuda.memory import Place
 from ruda.backends.cuda.prim import class_gradient
 from ruda.backends.cuda.prim.linear_parts import Call, Known, at_of, cut
 from ruda.backends.cuda.prim.linear_places import Sizes, places
@@ -42,12 +43,6 @@ class Arranged(Known):
         beside = [spec_of(client, (rows,), dtype) for dtype in (int64, *(self.wide,) * 4)]
         out = spec_of(client, (rows, classes), self.kind)
         return class_gradient.into(client, (logits, *beside), out)
-
-
-class _Place(NamedTuple):
-    """What a writer wants of a handle."""
-
-    address: int
 
 
 class Blocks(Call):
@@ -79,7 +74,7 @@ class Blocks(Call):
         if known.wanted[0]:
             total = spec_of(self.client, (known.rows, known.high), known.wide)
             write = self.client.writer(self.outs[1].spec, total)
-            write(self.outs[1].address, _Place(self.total))
+            write(self.outs[1].address, Place(self.total))
 
     def home(self, block: int) -> int:
         """The address of the gradients in the logits of a block."""
