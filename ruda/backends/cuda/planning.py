@@ -220,7 +220,7 @@ class Planning:
         """Meanwhile no memory is taken beyond what ``footprint`` counts."""
         return self.pool.exact()  # type: ignore[no-any-return]
 
-    def piece(self, plan: Layout, within: Any = None) -> Planned | None:
+    def piece(self: Any, plan: Layout, within: Any = None) -> Planned | None:
         """The memory that ``plan`` wants, None if that is none: that of ``within`` if it can be."""
         if not plan.total:
             return None
