@@ -14,7 +14,9 @@ import ruda
 import ruda.nn.functional as F
 from ruda import nn, optim
 from ruda.backends.cuda.blas import lt
+from ruda.backends.cuda.memory import allocate
 from ruda.core.errors import DeviceError, IndexRangeError
+from ruda.core.spec import spec_of
 from ruda.fusion import nearby
 from ruda.ops.update import sgd_step
 from tests.cuda.libraries.cublaslt import CublasLt
@@ -432,3 +434,22 @@ def test_arguments_at_the_same_place_are_read_there(
     found = [on(values * 2) for _ in range(32)]
     again = next(t for t in found if t.data_ptr() == place)
     np.testing.assert_array_equal(step(again).numpy(), wanted(values * 2))
+
+
+def test_graphs_in_one_piece_of_memory_leave_nothing_behind(
+    deferred: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second one has blocks at addresses of the first; none of them is free on its own."""
+    monkeypatch.setattr(nearby, "_SPARE", 0)
+    pool = deferred.pool
+    step = ruda.compile(lambda x: ((x * x).cumulative_sum(axis=0), x.sum()))
+    x = on(values(4))
+    for _ in range(9):
+        step(x)
+    assert step._all()[0].nearby.captured is not None
+    del step
+    gc.collect()
+    assert 0 not in pool.free or not pool.free[0]
+    spec = spec_of(deferred, ((3 << 20) // 4,), ruda.float32)
+    large = allocate(pool, spec)
+    assert large.block.size >= spec.nbytes and pool.segment_of(large.address)[1] >= spec.nbytes

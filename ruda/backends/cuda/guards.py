@@ -11,7 +11,7 @@ import threading
 from typing import Any
 
 from ruda.backends.cuda.donation import take
-from ruda.backends.cuda.memory import Arena, Pool, size_class
+from ruda.backends.cuda.memory import Arena, Part, Pool, size_class
 from ruda.backends.cuda.order import Order
 from ruda.backends.cuda.places import running_modules, user_line
 from ruda.backends.cuda.redzone import ZONE, RedZones
@@ -108,7 +108,7 @@ class Guards:
         planned = arena.part(nbytes)
         if planned:
             # It counts as in use with the whole piece that it lies in.
-            return planned, 0
+            return planned, Part(arena)
         stock = arena.free[size]
         if self.ordered and self.zones is None:
             stream = self.order.current()
@@ -125,11 +125,12 @@ class Guards:
         self.origins.pop(address, None)
         if self.ordered:
             self.order.gave(address)
-        arena = self.homes.pop(address, None)
         if self.local.log is not None:
             self.local.log.gave(address)
-        if arena is not None and arena.back(address, self.order.marks.get(address)):
+        if isinstance(size, Part):
+            self._part_back(address, size.arena)
             return
+        arena = self.homes.pop(address, None)
         if self.capturing and arena is None:
             # The graph reads it at every replay, whoever made it.
             self.homes[address] = self.pool.arena
@@ -140,6 +141,11 @@ class Guards:
             address = self.zones.check_and_forget(address, look=not self.capturing)
         with self.turn:
             (self.pool.arena if arena is None else arena).free[size].append(address)
+
+    def _part_back(self, address: int, arena: Arena) -> None:
+        if self.homes.get(address) is arena:
+            del self.homes[address]
+        arena.back(address, self.order.marks.get(address))
 
     def forget(self, address: int, size: int) -> None:
         """A segment goes back to the driver: its addresses may mean something else tomorrow."""

@@ -13,7 +13,7 @@ import sys
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from ruda.backends.cuda import snapshot
 from ruda.core.errors import OutOfMemoryError
@@ -23,6 +23,21 @@ _SLAB = 2 << 20
 _SMALL = 1 << 20
 # How many sizes are remembered.
 _SIZES = 1 << 16
+
+
+class Part(int):
+    """The size of a block in memory that was planned beforehand: 0, as the whole counts it.
+
+    Several arenas may part one piece, each in its own way: an address does not tell whose it is.
+    """
+
+    arena: Arena
+
+    def __new__(cls, arena: Arena) -> Self:
+        """No bytes, of ``arena``."""
+        size = super().__new__(cls, 0)
+        size.arena = arena
+        return size
 
 
 class Arena:
@@ -193,8 +208,9 @@ class Pool:
         """A block for ``arena`` where its class has none left: its address and real size."""
         if size > _SMALL:
             fit = arena.fitting(size, 0.0 if self._waste.none else self.split)
-            with contextlib.suppress(IndexError):
-                return arena.free[fit].pop(), fit
+            if fit:
+                with contextlib.suppress(IndexError):
+                    return arena.free[fit].pop(), fit
             return self._segment(arena, size, 0, nbytes), size
         slab = self._segment(arena, _SLAB, size, nbytes)
         arena.free[size].extend(slab + at for at in range(size, _SLAB - size + 1, size))

@@ -1,4 +1,4 @@
-// Pairs of features turned: x and y [rows, 2 half], cos and sin [rows, half] that repeat over some
+// Turned of features turned: x and y [rows, 2 half], cos and sin [rows, half] that repeat over some
 // axes of the rows. A block has one place of the other axes: its angles are read once and kept while
 // rows that share them go by, LANES threads a row, N pairs a thread, DEEP rows on their way.
 // 128 threads; grid: places, parts of the axes that repeat. TOGETHER: a pair is (2 i, 2 i + 1), else
@@ -40,7 +40,7 @@ template <int COUNT> __device__ __forceinline__ void put_whole(X* target, const 
 }
 
 // N pairs of one row: in one pack, where they lie together, or their halves in two.
-struct Pairs {
+struct Turned {
     static const int COUNT = TOGETHER && N > 1 ? 1 : 2, WIDTH = 2 * N / COUNT;
     Pack<X, WIDTH> part[COUNT];
 
@@ -86,7 +86,7 @@ NAME(X* __restrict__ y, const X* __restrict__ x, const C* __restrict__ cos,
 #pragma unroll
         for (int k = 0; k < N; ++k) s[k] = BACK ? -s[k] : s[k];
         for (i64 r = (i64)blockIdx.y * GROUPS + group; r < at.repeats; r += DEEP * step) {
-            Pairs pairs[DEEP];
+            Turned pairs[DEEP];
 #pragma unroll
             for (int d = 0; d < DEEP; ++d)
                 if (r + d * step < at.repeats) {
