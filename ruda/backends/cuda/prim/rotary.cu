@@ -1,4 +1,4 @@
-// Turned of features turned: x and y [rows, 2 half], cos and sin [rows, half] that repeat over some
+// Pairs of features turned: x and y [rows, 2 half], cos and sin [rows, half] that repeat over some
 // axes of the rows. A block has one place of the other axes: its angles are read once and kept while
 // rows that share them go by, LANES threads a row, N pairs a thread, DEEP rows on their way.
 // 128 threads; grid: places, parts of the axes that repeat. TOGETHER: a pair is (2 i, 2 i + 1), else
