@@ -7,6 +7,7 @@ outputs, and what is known of each row.
 from __future__ import annotations
 
 import functools
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -81,7 +82,7 @@ class Known:
         return Into(client, linear_cross_entropy_rows.NAME, name, given, dx, attrs, over, quick)
 
 
-class Call:
+class Call(ABC):
     """One call: its operands, its outputs, and what is known of each row so far."""
 
     def __init__(self, known: Known, handles: Any) -> None:
@@ -114,9 +115,9 @@ class Call:
             last = astype(concat(self.bias_sums), last.spec.dtype).handle
         return total.handle, self.outs[1], self.outs[2], last
 
+    @abstractmethod
     def fill(self) -> None:
         """Note losses, and write the gradients."""
-        raise NotImplementedError
 
     def of_rows(self) -> RudaTensor:
         """Memory for a number of each row."""
