@@ -89,7 +89,8 @@ def test_the_largest_batch_is_as_large_as_the_budget(device: str) -> None:
     largest = step.largest_batch(budget, x, y)
     assert largest > 2048
     del step, x, y
-    for rows, fits in ((largest, True), (largest * 5 // 4, False)):
+    # Pools round blocks up, so that peaks are stairs: what is too much is asked well beyond.
+    for rows, fits in ((largest, True), (largest * 3 // 2, False)):
         gc.collect()
         cuda.empty_cache()
         step, x, y = network(device, rows)
@@ -98,7 +99,7 @@ def test_the_largest_batch_is_as_large_as_the_budget(device: str) -> None:
         step(x, y)
         found = cuda.max_memory_allocated()
         assert found == pytest.approx(predicted, rel=0.05), (rows, largest)
-        assert (found <= 1.05 * budget) == fits, (rows, largest, predicted)
+        assert found <= 1.05 * budget if fits else found > budget, (rows, largest, predicted)
         del step, x, y
 
 
