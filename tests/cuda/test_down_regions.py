@@ -59,6 +59,15 @@ def test_elements_that_need_the_sum_come_later(device: str) -> None:
     close(plain, normal(70, 30), kernels=2, length=70)
 
 
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_softmax_down_columns_that_is_written_out(device: str, axis: int) -> None:
+    def plain(x: Any) -> Any:
+        y = ruda.exp(x - x.max(axis=axis, keepdims=True))
+        return y / y.sum(axis=axis, keepdims=True)
+
+    close(plain, normal(6, 40, 24), kernels=3, length=40)
+
+
 def test_the_same_bits_in_each_replay(device: str) -> None:
     x = normal(2000, 20)
     step = ruda.compile(lambda x: (x * 3).sum(axis=0))

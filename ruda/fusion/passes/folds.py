@@ -99,10 +99,10 @@ class _Joining:
             return False
         return bool(self.client.joins_folds(plan))
 
-    def _reads_again(self, step: Instruction, made: set[Value]) -> bool:
-        """Whether elements are computed from folded values, which are there too late."""
-        inside = (v for v in step.inputs if v in made and not self._is_full(v))
-        return any(True for _ in inside) and self._is_full(step.outputs[0])
+    def _reads_again(self, member: Instruction, made: set[Value]) -> bool:
+        """Whether it computes elements from folded values, which are there too late."""
+        folded = any(v in made and not self._is_full(v) for v in member.inputs)
+        return folded and self._is_full(member.outputs[0])
 
     def _is_whole(self, value: Value) -> bool:
         """Whether it has all axes of the elements, folded ones as ones perhaps."""
@@ -137,7 +137,8 @@ class _Joining:
         # What a member makes is read as it is, not through a view, whose elements lie elsewhere.
         if any(v.memory in made and v not in made for m in members for v in m.inputs):
             return False
-        if self.facts.down and self._reads_again(step, made):
+        # Any of them: what joins may be the reduction whose result a member has read all along.
+        if self.facts.down and any(self._reads_again(m, made) for m in members):
             return False
         if not self.aligned and not all(self._reads_one_way(m, made, members) for m in members):
             return False
