@@ -89,3 +89,38 @@ def test_gradients_of_biases(device: str) -> None:
     found, names = launched(lambda: step(x))
     assert "down" in names[-1], names
     np.testing.assert_allclose(found.numpy(), plain(x).numpy(), rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis", "dtype"),
+    [
+        ((6, 40, 24), 1, "float32"),
+        ((5, 7, 11, 8), (0, 2), "float16"),
+        ((2, 3000, 8), 1, "float32"),
+        ((3, 9, 4, 6), 1, "float64"),
+    ],
+)
+def test_sums_over_axes_in_the_middle(device: str, shape: Any, axis: Any, dtype: str) -> None:
+    def plain(x: Any) -> Any:
+        y = x * x
+        return y, y.mean(axis=axis) * 2, y.max(axis=axis)
+
+    length = int(np.prod(np.take(shape, axis)))
+    (name,) = close(plain, normal(*shape, dtype=dtype), kernels=1, length=length)
+    assert name.startswith("down_multiply_mean_max")
+
+
+def test_operands_of_sums_over_the_middle(device: str) -> None:
+    ones, fewer = normal(5, 1, 8, seed=1), normal(5, 1, seed=2)
+    x = normal(8, 70, 5).permute_dims((2, 1, 0))
+
+    def plain(x: Any) -> Any:
+        y = ruda.exp(x)
+        return y.sum(axis=1, keepdims=True) * ones, y.sum(axis=1) * fewer
+
+    close(plain, x, kernels=1, length=70)
+
+
+def test_a_sum_over_the_middle_alone_has_its_own_kernel(device: str) -> None:
+    (name,) = close(lambda x: x.sum(axis=1), normal(5, 70, 8), kernels=1, length=70)
+    assert name.startswith("sum")

@@ -87,6 +87,8 @@ GRAPHS: dict[str, tuple[Plain, tuple[int, ...], str, tuple[str, ...]]] = {
         ("down_exp",)),
     "a chain that is kept and summed": (lambda x: ((y := x * 3), y.mean(axis=0)), LONG, "bfloat16",
         ("down_multiply",)),
+    "a chain summed over the middle": (lambda x: (ruda.exp(x) * 2).sum(axis=1), (30, 100, 96),
+        "float32", ("down_exp",)),
     "centred columns": (lambda x: x - x.mean(axis=0), X, "float32", ("down_mean", "subtract")),
     "a softmax with a scale": (lambda x: F.softmax(x * 0.125, axis=-1), X, "float32",
         ("softmax",)),

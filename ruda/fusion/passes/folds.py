@@ -57,7 +57,7 @@ class _Joining:
         while self._grow():
             pass
         # Down columns one launch does what are two otherwise.
-        if len(self.part.members) == 1 and not self.facts.down:
+        if len(self.part.members) == 1 and not (self.facts.down and self.aligned):
             return
 
         def kept(value: Value) -> bool:

@@ -1,4 +1,4 @@
-"""Folds over the first axes with the elementwise operators around them: sums for biases, say.
+"""Folds over axes before the last with the elementwise operators around: sums for biases, say.
 
 The elements are computed while they are read, and may be written as well; what is computed from
 the folded values follows in the same launch.
@@ -39,13 +39,13 @@ def facts(plan: Any) -> Facts | None:
         return None
     (x,), folded = plan.specs, tuple(sorted(plan.attrs[0]))
     compute = compute_of(plan.op.dtype_of_operands(plan)[0] or x.dtype)
-    leading = folded == tuple(range(len(folded))) and len(folded) < len(x.shape)
-    if not (leading and compute.is_floating and x.dtype.is_floating and plan.out.contiguous):
+    inner = bool(folded) and folded[-1] < len(x.shape) - 1
+    if not (inner and compute.is_floating and x.dtype.is_floating and plan.out.contiguous):
         return None
     # One column would leave all but one block idle.
     if x.size == plan.out.size or plan.out.size < 2 or x.size > _LARGEST:
         return None
-    return Facts(x.shape, tuple(range(len(folded), len(x.shape))), compute, True)
+    return Facts(x.shape, tuple(i for i in range(len(x.shape)) if i not in folded), compute, True)
 
 
 def folds_down(region: Any) -> bool:
