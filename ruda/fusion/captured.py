@@ -62,7 +62,7 @@ class Captured:
     which keeps its operands for longer.
 
     With ``near``, a call's arguments, these are read where they lie, and it serves only calls whose
-    arguments lie there as well.
+    arguments lie there as well. ``runs`` counts those of the step.
     """
 
     def __init__(
@@ -74,8 +74,10 @@ class Captured:
         rehearsed: bool = False,
         frugal: bool = False,
         near: Given | None = None,
+        runs: Any = None,
     ) -> None:
         self.client, self.rehearsed, self.frugal = client, rehearsed, frugal
+        self.runs = runs
         self.near = near
         self.graph: Any = None
         # A graph that never runs at the same time, whose memory this one works in.
@@ -182,7 +184,7 @@ class Captured:
                 run = self.client.donating(run, self.given[instruction])
         if aside is not None:
             run = self.client.beside(self.client.lagging(run), aside)
-        run = self.notes.telling(instruction, self.client.ranged(instruction, run))
+        run = self.notes.telling(instruction, self.client.ranged(instruction, run, self.runs))
         inputs = [self.fixed.get(v, v) for v in instruction.inputs]
         return instruction.but(run=run, inputs=inputs)
 
@@ -285,12 +287,16 @@ class Captured:
         if self.page is not None:
             self.page.store([numbers[v] for v in self.numbers])
         made: dict[Value, Any] = {}
-        if self.graph is None:
-            self._run_once(given, made)
-        else:
-            self.graph.replay()
-            # An error of the device that shows later names what was queued last.
-            client.driver.recent.append(self.title)
+        self.runs.begin()
+        try:
+            if self.graph is None:
+                self._run_once(given, made)
+            else:
+                self.graph.replay()
+                # An error of the device that shows later names what was queued last.
+                client.driver.recent.append(self.title)
+        finally:
+            self.runs.end(client.now.stream)
 
         def look(value: Value) -> Any:
             if value.spec is None:

@@ -60,6 +60,8 @@ class Program:
         improve(self.graph, self.wanted, self.client)
         lower_peak(self.graph, self.wanted)
         self._take_writes(results)
+        # What a device whose faults come late counts runs with.
+        self.runs = self.client.counted() if hasattr(self.client, "counted") else None
         self.bind()
         self.grads = [LeafOf(leaf, tracer.argument_leaves.get(leaf)) for leaf, _ in results.grads]
         self.draws = list(tracer.draws.values())
@@ -100,10 +102,11 @@ class Program:
 
     def _with_lines(self) -> Replay:
         """The steps one by one, each known by its line to profilers and to faults."""
-        inner, ranged = Graph(), self.client.ranged
+        inner, ranged, runs = Graph(), self.client.ranged, self.runs
         inner.inputs = self.graph.inputs
         inner.instructions = [
-            i if i.plan is None else i.but(run=ranged(i, i.run)) for i in self.graph.instructions
+            i if i.plan is None else i.but(run=ranged(i, i.run, runs))
+            for i in self.graph.instructions
         ]
         return Replay(inner, self.wanted)
 
@@ -185,7 +188,7 @@ class Program:
             return out, whole
         if not self._says_lines:
             self.replay, self._says_lines = self._with_lines(), True
-        look = looker(self.replay.run(given), self.replay.registers)
+        look = looker(self._stepped(given), self.replay.registers)
         inside = self.updates.overwritten if self.updates is not None else set()
         out, calls = self.finish(given, look, inside)
         if self.updates is None or not self.updates.instructions:
@@ -195,6 +198,16 @@ class Program:
                 self.updates.run(look)
                 commit(calls)
         return out, None
+
+    def _stepped(self, given: Given) -> list[Any]:
+        """The registers of a run of the steps one by one."""
+        if self.runs is None:
+            return self.replay.run(given)
+        self.runs.begin()
+        try:
+            return self.replay.run(given)
+        finally:
+            self.runs.end(self.client.now.stream)
 
     def replayed(self, whole: Captured, given: Given) -> Any:
         """One run of ``whole``, this step on fixed places: the outputs, once all is committed."""
@@ -218,7 +231,9 @@ class Program:
         if not (self.bounded or self.writes) and outweighs(self.graph, self.wanted):
             raise Uncapturable(_CARRIED)
         writes = [(s.handle, v) for s, v, _ in self.writes if isinstance(s, Held)]
-        return Captured(self.client, self.graph, self.wanted, writes, rehearsed, self.frugal, near)
+        return Captured(
+            self.client, self.graph, self.wanted, writes, rehearsed, self.frugal, near, self.runs
+        )
 
     def _capture(self, whole: Captured) -> None:
         """Make the graph of a step that has run once."""

@@ -143,3 +143,17 @@ def test_joined_padded_and_cut(device: str, rng: np.random.Generator) -> None:
     )
     np.testing.assert_array_equal(ruda.tril(on[0], k=5).numpy(), np.tril(parts[0], 5))
     np.testing.assert_array_equal(ruda.triu(on[0].T).numpy(), np.triu(parts[0].T))
+
+
+def test_a_bad_index_of_a_graph_says_in_which_replay(device: str) -> None:
+    table = ruda.ones((100, 64), device=device)
+    good, bad = (ruda.full((1 << 16,), n, dtype="int64", device=device) for n in (99, 100))
+    step = ruda.compile(lambda i: table[i].sum())
+    for _ in range(5):
+        assert float(step(good)) == float(1 << 22)
+    with pytest.raises(IndexRangeError, match=r"in replay 6\. Got 100 at"):
+        step(bad).numpy()
+    found = [step(good), step(bad), step(good)]
+    with pytest.raises(IndexRangeError, match=r"in one of the replays 7 to 9\. Got 100 at"):
+        found[0].numpy()
+    assert float(step(good)) == float(1 << 22)

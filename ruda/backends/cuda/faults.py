@@ -4,7 +4,7 @@ next synchronisation.
 A kernel clamps a bad index and the first thread that meets one tells the host which site it was
 queued at, the value and where it stood. A site is a line of the user's code for one plan, interned:
 finding its number costs a walk over ruda's own frames and one lookup. In a compiled step it is the
-line that was traced.
+line that was traced, and the error says in which replay (``runs.py``).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
+from ruda.backends.cuda.runs import Runs, Waits
 from ruda.core.errors import ArgumentError, IndexRangeError, RudaError
 from ruda.core.shapes import Shape
 from ruda.core.spec import Spec
@@ -38,8 +39,9 @@ class _Own(dict[str, bool]):
 _own = _Own()
 
 
-# An instruction, as the id of its code and an offset, or a line that was traced.
-Place = tuple[int, int] | str
+# An instruction, as the id of its code and an offset, or a step, as the id of what counts its runs,
+# and a line that was traced.
+Place = tuple[int, int | str]
 
 
 class Form:
@@ -110,10 +112,11 @@ def coordinates(spec: Spec, offset: int) -> Shape:
 class Site:
     """A place in a user's code that queued an operator, and what the host knows of it.
 
-    ``at`` is a code object and the offset of an instruction, or ``file:line``.
+    ``at`` is a code object and the offset of an instruction, or ``file:line`` of a compiled step,
+    whose ``runs`` are counted.
     """
 
-    __slots__ = ("at", "form", "name", "number")
+    __slots__ = ("at", "form", "name", "number", "runs")
 
     def __init__(
         self,
@@ -121,8 +124,9 @@ class Site:
         form: Form | Domain,
         at: tuple[CodeType, int] | str,
         name: str | None = None,
+        runs: Runs | None = None,
     ) -> None:
-        self.number, self.form, self.at, self.name = number, form, at, name
+        self.number, self.form, self.at, self.name, self.runs = number, form, at, name, runs
 
     @property
     def line(self) -> str:
@@ -141,6 +145,8 @@ class Site:
         if self.name is not None:
             error = error.renamed(self.name)
         error.what += f", queued at {self.line}"
+        if self.runs is not None:
+            error.what += f" {self.runs}"
         error.args = (error.op, error.what, *error.args[2:])
         return error
 
@@ -151,20 +157,22 @@ _last = 0
 
 class _Traced(threading.local):
     line: Any = None
+    runs: Runs | None = None
 
 
 _traced = _Traced()
 
 
-def traced(line: Any, run: Callable[..., Any]) -> Callable[..., Any]:
+def traced(line: Any, runs: Runs | None, run: Callable[..., Any]) -> Callable[..., Any]:
     """``run`` of operators of a compiled step: faults are told of the ``line`` of theirs."""
 
     def call(*handles: Any) -> Any:
-        before, _traced.line = _traced.line, line
+        before = _traced.line, _traced.runs
+        _traced.line, _traced.runs = line, runs
         try:
             return run(*handles)
         finally:
-            _traced.line = before
+            _traced.line, _traced.runs = before
 
     return call
 
@@ -175,29 +183,35 @@ def site_of(form: Form | Domain) -> int:
     That is the line that was traced, or else the innermost frame outside of ruda.
     """
     if _traced.line is not None:
-        place = _traced.line.of(form.op)
-        number = form.numbers.get(place)
+        place, runs = _traced.line.of(form.op), _traced.runs
+        number = form.numbers.get((id(runs), place))
         if number is not None and number > _last - _REMEMBERED:
             return number
-        return _intern(form, place, place, None)
+        if runs is not None:
+            runs.told = True
+        return _intern(form, (id(runs), place), place, None, runs)
     frame: Any = sys._getframe(1)
     while _own[frame.f_code.co_filename] and frame.f_back is not None:
         frame = frame.f_back
     key = (id(frame.f_code), frame.f_lasti)
     number = form.numbers.get(key)
-    # A remembered site keeps its code alive, so no other code has its id.
+    # A remembered site keeps its code or what counts its runs alive, so nothing else has its id.
     if number is not None and number > _last - _REMEMBERED:
         return number
     return _intern(form, key, (frame.f_code, frame.f_lasti), _function(frame))
 
 
 def _intern(
-    form: Form | Domain, key: Place, at: tuple[CodeType, int] | str, name: str | None
+    form: Form | Domain,
+    key: Place,
+    at: tuple[CodeType, int] | str,
+    name: str | None,
+    runs: Runs | None = None,
 ) -> int:
     global _last
     _last += 1
     number = form.numbers[key] = _last
-    _sites[number % _REMEMBERED] = Site(number, form, at, name)
+    _sites[number % _REMEMBERED] = Site(number, form, at, name, runs)
     return number
 
 
@@ -217,6 +231,7 @@ class Faults:
 
     def __init__(self, client: Any) -> None:
         self._driver, self._now, self._checks = client.driver, client.now, client.checks
+        self.waits = Waits()
         self._words: Any = None
         self._record = self._claimed = 0
 

@@ -26,6 +26,7 @@ from ruda.backends.cuda.prim import (
     sibling_region,
 )
 from ruda.backends.cuda.ranges import ranges
+from ruda.backends.cuda.runs import Runs
 from ruda.core.dtypes import float64, uint8, uint64
 from ruda.core.shapes import extent
 from ruda.core.spec import Spec, is_absent, spec_of
@@ -159,6 +160,7 @@ class Steps(Planning):
     now: Any
     driver: Any
     order: Any
+    faults: Any
     into: Callable[[Any], Any]
     blocking: bool
     blocked: Callable[[Any, Callable[..., Any]], Callable[..., Any]]
@@ -352,10 +354,17 @@ class Steps(Planning):
             for handle in (*reads, *writes):
                 log.lags(handle.block.address)
 
-    def ranged(self, instruction: Any, run: Callable[..., Any]) -> Callable[..., Any]:
-        """``run`` such that profilers see whose it is, while they are told, and faults say it."""
+    def counted(self) -> Runs:
+        """What counts the runs of one step, so that faults say in which."""
+        return Runs(self.faults.waits)
+
+    def ranged(self, instruction: Any, run: Callable[..., Any], runs: Any) -> Callable[..., Any]:
+        """``run`` such that profilers see whose it is, while they are told, and faults say it.
+
+        ``runs`` counts those of the step.
+        """
         line = instruction.line
-        return traced(line, ranges.traced(self.driver, instruction.op, line.place, run))
+        return traced(line, runs, ranges.traced(self.driver, instruction.op, line.place, run))
 
     def watched(self, plan: Any, run: Callable[..., Any]) -> Callable[..., Any]:
         """``run`` such that a capture, and other streams, know what it touches."""

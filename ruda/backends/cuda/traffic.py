@@ -12,6 +12,7 @@ from ruda.backends.cuda.memory import Pool, allocate
 from ruda.backends.cuda.order import Order, StreamState
 from ruda.backends.cuda.pinned import Staging
 from ruda.backends.cuda.places import user_line
+from ruda.backends.cuda.runs import Mark
 from ruda.core.dtypes import as_dtype
 from ruda.core.errors import DeviceError
 from ruda.core.spec import Spec, spec_of
@@ -27,6 +28,7 @@ class Traffic:
     order: Order
     pool: Pool
     staging: Staging
+    faults: Any
     guarded: bool
     checks: list[Callable[[], None]]
     writer: Callable[..., Any]
@@ -94,10 +96,13 @@ class Traffic:
         with self.failures():
             finish = self.staging.fetch(handle.address, out, self.now.stream, ahead)
 
+        # Nothing is waited for where nothing is read.
+        mark = self.faults.waits.mark(self.now.stream) if out.nbytes else None
+
         def end(_kept: Any = handle) -> Any:
             with self.failures():
                 finish()
-            self.settle()
+            self.settle(mark)
             return out
 
         return end
@@ -123,21 +128,27 @@ class Traffic:
     def synchronize_all(self) -> None:
         """Wait for all that is queued on the device."""
         self.check_open("the device is waited for")
+        mark = self.faults.waits.mark(None)
         with self.failures():
             self.driver.wait_all()
-        self.settle()
+        self.settle(mark)
 
     def wait(self, stream: int) -> None:
         """Wait for all that is queued in ``stream``."""
         self.check_open("a stream is waited for")
+        mark = self.faults.waits.mark(stream)
         with self.failures():
             self.driver.wait(stream)
-        self.settle()
+        self.settle(mark)
 
-    def settle(self) -> None:
-        """After waiting: raise what the device has recorded meanwhile."""
-        for check in self.checks:
-            check()
+    def settle(self, mark: Mark | None = None) -> None:
+        """After waiting for all that ``mark`` knows of: raise what the device has recorded."""
+        try:
+            for check in self.checks:
+                check()
+        finally:
+            if mark is not None:
+                self.faults.waits.passed(mark)
 
     def check_open(self, what: str) -> None:
         """Raise ``CaptureError`` while a graph is captured, which nothing may wait in."""
