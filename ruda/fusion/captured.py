@@ -287,7 +287,10 @@ class Captured:
         if self.page is not None:
             self.page.store([numbers[v] for v in self.numbers])
         made: dict[Value, Any] = {}
-        self.runs.begin()
+        runs = self.runs
+        runs.begun += 1
+        if runs.told:
+            runs.begin()
         try:
             if self.graph is None:
                 self._run_once(given, made)
@@ -296,7 +299,8 @@ class Captured:
                 # An error of the device that shows later names what was queued last.
                 client.driver.recent.append(self.title)
         finally:
-            self.runs.end(client.now.stream)
+            if runs.told:
+                runs.end(client.now.stream)
 
         def look(value: Value) -> Any:
             if value.spec is None:

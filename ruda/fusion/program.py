@@ -201,13 +201,17 @@ class Program:
 
     def _stepped(self, given: Given) -> list[Any]:
         """The registers of a run of the steps one by one."""
-        if self.runs is None:
+        runs = self.runs
+        if runs is None:
             return self.replay.run(given)
-        self.runs.begin()
+        runs.begun += 1
+        if runs.told:
+            runs.begin()
         try:
             return self.replay.run(given)
         finally:
-            self.runs.end(self.client.now.stream)
+            if runs.told:
+                runs.end(self.client.now.stream)
 
     def replayed(self, whole: Captured, given: Given) -> Any:
         """One run of ``whole``, this step on fixed places: the outputs, once all is committed."""

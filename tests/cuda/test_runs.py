@@ -116,14 +116,17 @@ def test_an_empty_tensor_is_no_wait(deferred: Any) -> None:
 def test_what_began_before_a_wait_and_was_queued_behind_it_is_not_over() -> None:
     waits = Waits()
     runs = Runs(waits)
-    runs.told = True
+    runs.tell()
+    runs.begun += 1
     runs.begin()
     mark = waits.mark(0)
     runs.end(0)
     waits.passed(mark)
+    runs.begun += 1
     runs.begin()
     runs.end(0)
     assert str(runs) == "in one of the replays 1 to 2"
     waits.passed(waits.mark(0))
+    runs.begun += 1
     runs.begin()
     assert str(runs) == "in replay 3"

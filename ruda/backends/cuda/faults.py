@@ -188,7 +188,7 @@ def site_of(form: Form | Domain) -> int:
         if number is not None and number > _last - _REMEMBERED:
             return number
         if runs is not None:
-            runs.told = True
+            runs.tell()
         return _intern(form, (id(runs), place), place, None, runs)
     frame: Any = sys._getframe(1)
     while _own[frame.f_code.co_filename] and frame.f_back is not None:

@@ -41,7 +41,11 @@ class Waits:
 
 
 class Runs:
-    """The runs of one compiled step, counted from 1; those from ``first`` on may be under way."""
+    """The runs of one compiled step, counted from 1; those from ``first`` on may be under way.
+
+    Around each run ``begun`` is counted up, ``begin`` and ``end`` are called, these two only where
+    it is ``told``: where one of its kernels can tell of a fault.
+    """
 
     __slots__ = ("_last", "_stream", "_waits", "begun", "first", "told")
 
@@ -49,19 +53,20 @@ class Runs:
         self._waits = waits
         self.begun = self.first = self._last = 0
         self._stream: int | None = None
-        # Whether one of its kernels can tell of a fault.
         self.told = False
+
+    def tell(self) -> None:
+        """In the run that has begun a kernel is queued that can tell of a fault."""
+        if not self.told:
+            self.told, self.first = True, self.begun
 
     def begin(self) -> None:
         """One more is about to be queued."""
-        self.begun += 1
-        if not self._last or self._waits.over(self._stream) >= self._last:
+        if self._waits.over(self._stream) >= self._last:
             self.first = self.begun
 
     def end(self, stream: int) -> None:
         """It was queued in ``stream``, as far as it came."""
-        if not self.told:
-            return
         # Counted once it is there: who waits in another thread meanwhile has not waited for it.
         self._waits.total += 1
         self._stream = stream if self.first == self.begun or stream == self._stream else None
