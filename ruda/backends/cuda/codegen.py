@@ -64,7 +64,8 @@ def is_light_map(kernel: Map) -> bool:
     return (kernel.rank == 0 or kernel.count > 0) and is_light(kernel.expr, _compute(kernel))
 
 
-HEADER = """#include "ruda/math.cuh"
+HEADER = """#include "ruda/earlier.cuh"
+#include "ruda/math.cuh"
 template <class E, int N> struct alignas(sizeof(E) * N) Pack { E at[N]; };
 
 """

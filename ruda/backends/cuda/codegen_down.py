@@ -13,7 +13,8 @@ from ruda.backends.cuda.types import computed, stored
 
 THREADS = 256
 
-_KERNEL = """#include "ruda/rows.cuh"
+_KERNEL = """#include "ruda/earlier.cuh"
+#include "ruda/rows.cuh"
 
 typedef {compute} T;
 static const int VEC = {vec}, FOLDS = {folds};
@@ -33,6 +34,7 @@ extern "C" __global__ void __launch_bounds__({threads})
     const int cx = threadIdx.x & ((int)across - 1), cy = threadIdx.x / (int)across;
     const int i = (blockIdx.x * (int)across + cx) * VEC;
     const bool present = i < n;
+    wait_for_earlier();
 {constants}
 {declared}
     if (present) {{

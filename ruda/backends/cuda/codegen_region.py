@@ -143,6 +143,7 @@ _FLAT = """
 // Results and dense inputs: n elements. 16-byte accesses where all addresses allow them.
 extern "C" __global__ void __launch_bounds__({threads})
 {name}({parameters}, {index} n, u32 aligned) {{
+    wait_for_earlier();
 {singles}
     const {index} start = ({index})blockIdx.x * {threads} + threadIdx.x;
     const {index} step = ({index})gridDim.x * {threads};

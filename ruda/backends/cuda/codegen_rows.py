@@ -22,7 +22,8 @@ from ruda.backends.cuda.codegen_row_reads import (
 from ruda.backends.cuda.row_programs import Rows
 from ruda.backends.cuda.types import computed, stored
 
-_KERNEL = """#include "ruda/{header}.cuh"{more}
+_KERNEL = """#include "ruda/earlier.cuh"
+#include "ruda/{header}.cuh"{more}
 
 typedef {compute} T;
 static const int LANES = {lanes}, PER = {per}, VEC = {vec}, GROUPS = {groups}, HALF = {half};
@@ -33,6 +34,7 @@ __device__ __forceinline__ T exp_of(T v) {{ return {exp}(v); }}{cluster}
 extern "C" __global__ void {dims}__launch_bounds__({bounds})
 {name}({parameters}, const Geometry at) {{
     {shared};
+    wait_for_earlier();
     int turn = 0;
     const int n = (int)at.n;
 {constants}

@@ -8,6 +8,7 @@ FLAT = """{function}
 // out and dense operands: n elements. 16-byte accesses where all addresses allow them.
 extern "C" __global__ void __launch_bounds__({threads})
 {name}({parameters}, {index} n, u32 aligned) {{
+    wait_for_earlier();
 {singles}
     const {index} start = ({index})blockIdx.x * {threads} + threadIdx.x;
     const {index} step = ({index})gridDim.x * {threads};
@@ -56,6 +57,7 @@ struct Geometry {{ {index} n, size[{rank}]{fields}; }};
 // the strides along it count packs then. A stride for each operand that needs one.
 extern "C" __global__ void __launch_bounds__({threads})
 {name}({parameters}, const Geometry at) {{
+    wait_for_earlier();
 {singles}
 """
     + WALK
@@ -112,6 +114,7 @@ struct Geometry {{ {index} size[{rank}]{fields}; }};
 extern "C" __global__ void __launch_bounds__({threads})
 {name}({parameters}, const Geometry at) {{
 {tiles}
+    wait_for_earlier();
 {singles}
 """
     + TILE
@@ -148,6 +151,7 @@ struct Geometry {{ {index} size[{rank}]{fields}; }};
 extern "C" __global__ void __launch_bounds__({threads})
 {name}({parameters}, const Geometry at) {{
     __shared__ Pack<{given}, 2> tile[64 * 32];
+    wait_for_earlier();
 {singles}
 """
     + TILE.replace("{tile}", "64")
@@ -186,6 +190,7 @@ extern "C" __global__ void __launch_bounds__({threads})
 MANY = """{function}
 extern "C" __global__ void __launch_bounds__({threads})
 {name}(const u64* __restrict__ table, const u32* __restrict__ chunks{parameters}) {{
+    wait_for_earlier();
 {singles}
     const u64* word = table + (u64)chunks[2 * blockIdx.x] * {words};
     {out}* out = ({out}*)word[0];

@@ -66,7 +66,8 @@ class Update:
         return 2 * self.tensors + 2 * (self.step is not None) + len(self.scalars) + 1
 
 
-_TEXT = """#include "ruda/rows.cuh"
+_TEXT = """#include "ruda/earlier.cuh"
+#include "ruda/rows.cuh"
 
 typedef {compute} T;
 typedef {own} P;
@@ -121,6 +122,7 @@ __device__ __forceinline__ void step_of(const u64* word, const G* grad, const do
 
 extern "C" __global__ void __launch_bounds__({threads})
 {name}_one(const Words words, const G* grad, const double* scale, const bool* keep, i64 chunk) {{
+    wait_for_earlier();
     const i64 n = (i64)words.at[WORDS - 1];
     for (i64 from = (i64)blockIdx.x * chunk; from < n; from += (i64)gridDim.x * chunk) {{
         const i64 end = from + chunk < n ? from + chunk : n;
@@ -134,6 +136,7 @@ extern "C" __global__ void __launch_bounds__({threads})
 extern "C" __global__ void __launch_bounds__({threads})
 {name}_many(const u64* table, const u64* grads, const u32* chunks, const double* scale,
     const bool* keep, {parameters}i64 chunk) {{
+    wait_for_earlier();
     const u32 tensor = chunks[2 * blockIdx.x], part = chunks[2 * blockIdx.x + 1];
     const u64* word = table + (u64)tensor * WORDS;
     const i64 n = (i64)word[WORDS - 1], from = (i64)part * chunk;
@@ -161,6 +164,7 @@ _COUNT = """
 // Steps of tensors that are all empty.
 extern "C" __global__ void __launch_bounds__({threads})
 {name}_count(const u64* table, const bool* keep, u64 tensors) {{
+    wait_for_earlier();
     const u64 i = (u64)blockIdx.x * {threads} + threadIdx.x;
     if (i >= tensors || (keep && !*keep)) return;
     const u64* word = table + i * WORDS;

@@ -16,7 +16,7 @@ from typing import Any
 
 from cupy_backends.cuda.api import driver, runtime
 
-from ruda.backends.cuda import batches, cache
+from ruda.backends.cuda import batches, cache, chaining
 from ruda.backends.cuda.bindings import binding
 from ruda.backends.cuda.client import CudaClient
 from ruda.backends.cuda.memory import Block
@@ -54,7 +54,13 @@ class Driver:
     launch = staticmethod(driver.launchKernel)
     # A kernel is compiled when it is first launched: most operators of a compiled step never are.
     lazy = True
-    errors: tuple[type[Exception], ...] = (runtime.CUDARuntimeError, driver.CUDADriverError)
+    # Whether kernels of a graph begin before those ahead of them are over.
+    chains = False
+    errors: tuple[type[Exception], ...] = (
+        runtime.CUDARuntimeError,
+        driver.CUDADriverError,
+        chaining.ChainingError,
+    )
 
     def __init__(self, device: Device) -> None:
         self.index = device.index
@@ -68,6 +74,8 @@ class Driver:
         # By source, which may hold several kernels; and the kernels, by name and source.
         self._modules: dict[str, Any] = {}
         self._functions: dict[tuple[str, str], Any] = {}
+        # Kernels that wait by themselves for those ahead of them.
+        self._waiting: set[int] = set()
         # The most dynamic shared memory that each kernel was asked for, beyond what all may have.
         self._most_shared: dict[int, int] = {}
 
@@ -88,6 +96,8 @@ class Driver:
                 module = driver.moduleLoadData(cache.cubin(source, name, self.arch))
                 module = self._modules.setdefault(source, module)
             found = self._functions[name, source] = driver.moduleGetFunction(module, name)
+            if chaining.waits(source):
+                self._waiting.add(int(found))
         function = int(found)
         # A launch of an older plan may want more than the newest one.
         if shared > self._most_shared.get(function, 8 << 10):
@@ -250,6 +260,8 @@ class Driver:
     def end_capture(self, stream: int) -> tuple[int, int]:
         """The graph that was taken down, and that graph made ready to launch."""
         graph = int(runtime.streamEndCapture(stream))
+        if self.chains:
+            chaining.chain(graph, self._waiting)
         return graph, int(runtime.graphInstantiate(graph))
 
     def abandon_capture(self, stream: int) -> None:

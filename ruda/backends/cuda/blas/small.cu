@@ -16,6 +16,7 @@
 // Limits: with units of 4, steps, addresses and the extent without gaps in multiples of 16 bytes.
 #include "ruda/clusters.cuh"
 #include "ruda/doubles.cuh"
+#include "ruda/earlier.cuh"
 
 #define GROUP (TM / (32 * UM) * (TN / (32 * UN)) * 32)
 #define THREADS (GROUP * SLICES)
@@ -255,6 +256,7 @@ NAME(END_PARAMETERS, const float* __restrict__ a, const float* __restrict__ b,
     };
     Sums sum = {};
     double total[UM][4] = {};
+    wait_for_earlier();
 #pragma unroll
     for (int s = 0; s < STAGES - 1; ++s) {
         if (s < count) bring(s);

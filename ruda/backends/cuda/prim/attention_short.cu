@@ -10,6 +10,7 @@
 // (ROWS + 2 KEYS) * PITCH + ROWS * KP floats forward, 2 (ROWS + KEYS) * PITCH + 2 ROWS * KP
 // backward.
 // Sums have a fixed order; keys that no row of a warp sees are left out of it.
+#include "ruda/earlier.cuh"
 #include "ruda/rows.cuh"
 #include "ruda/scores.cuh"
 
@@ -165,6 +166,7 @@ NAME(S* __restrict__ out, float* __restrict__ lse, const S* __restrict__ q, cons
     const int ty = line(), tx = threadIdx.x % 16;
     const i64 b = blockIdx.x / (u32)g.heads, h = blockIdx.x % (u32)g.heads, hk = h / g.group;
     const i64 first = (i64)blockIdx.y * ROWS;
+    wait_for_earlier();
     stage<ROWS>(qt, q + b * g.qs[0] + h * g.qs[1] + first * g.qs[2], g.sq - first, g.d, g.qs[2],
                 g.qs[3]);
     stage<KEYS>(kt, k + b * g.ks[0] + hk * g.ks[1], g.sk, g.d, g.ks[2], g.ks[3]);
@@ -286,6 +288,7 @@ NAME(S* __restrict__ dq, S* __restrict__ dk, S* __restrict__ dv, const S* __rest
     const int ty = line(), tx = threadIdx.x % 16;
     const u32 heads = (u32)(g.heads / g.group);
     const i64 b = blockIdx.x / heads, hk = blockIdx.x % heads;
+    wait_for_earlier();
     stage<KEYS>(kt, k + b * g.ks[0] + hk * g.ks[1], g.sk, g.d, g.ks[2], g.ks[3]);
     stage<KEYS>(vt, v + b * g.vs[0] + hk * g.vs[1], g.sk, g.dv, g.vs[2], g.vs[3]);
     float keys[PK][CW] = {}, values[PK][CW] = {};

@@ -1,6 +1,7 @@
 // The mean of losses x [n] over those whose target [n] is not ignored, and how many these are; with
 // OVER_COUNTED x [1] over how many these are. One block of 1024 threads, sums in double. whole: no
 // target can be the ignored one.
+#include "ruda/earlier.cuh"
 #include "ruda/rows.cuh"
 
 extern "C" __global__ void __launch_bounds__(1024)
@@ -9,6 +10,7 @@ NAME(X* __restrict__ out, X* __restrict__ count, const X* __restrict__ x,
     __shared__ double scratch[2 * 64];
     int turn = 0;
     double sums[2] = {0.0, 0.0};
+    wait_for_earlier();
     for (i64 i = threadIdx.x; i < n; i += 1024) {
 #ifndef OVER_COUNTED
         sums[0] += double(x[i]);

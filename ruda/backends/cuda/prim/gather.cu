@@ -1,3 +1,4 @@
+#include "ruda/earlier.cuh"
 #include "ruda/faults.cuh"
 // Reading where tensors of integers point: out [n], row-major; x by any strides.
 //
@@ -42,6 +43,7 @@ __device__ __forceinline__ I source(I i, const INDEX* __restrict__ index, const 
 extern "C" __global__ void __launch_bounds__(256)
 NAME(UNIT* __restrict__ out, const UNIT* __restrict__ x, const INDEX* __restrict__ index,
      const Faults faults, const Geometry at) {
+    wait_for_earlier();
     const I step = (I)gridDim.x * 1024;
     for (I first = (I)blockIdx.x * 1024 + threadIdx.x; first < at.n; first += step) {
         UNIT moved[4];

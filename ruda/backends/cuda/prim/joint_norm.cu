@@ -2,6 +2,7 @@
 // finite: zero times such a number is zero. table: their addresses and sizes;
 // chunks: which tensor a block has, and which part of CHUNK elements. One launch of 256 threads a
 // part writes a sum each, a second one of a single block of 1024 adds them up in order.
+#include "ruda/earlier.cuh"
 #include "ruda/rows.cuh"
 
 static const int VEC = 16 / sizeof(X);
@@ -12,6 +13,7 @@ PARTS(double* __restrict__ partial, const u64* __restrict__ table,
            const u32* __restrict__ chunks) {
     __shared__ T scratch[64];
     int turn = 0;
+    wait_for_earlier();
     const u64* word = table + 2 * (u64)chunks[2 * blockIdx.x];
     const X* x = (const X*)word[0];
     const i64 n = (i64)word[1], from = (i64)chunks[2 * blockIdx.x + 1] * CHUNK;
@@ -36,6 +38,7 @@ WHOLE(R* __restrict__ out, const double* __restrict__ partial, i64 parts) {
     __shared__ double scratch[64];
     int turn = 0;
     double sum[1] = {0.0};
+    wait_for_earlier();
     for (i64 i = threadIdx.x; i < parts; i += 1024) sum[0] += partial[i];
     fold_group<1024, 32, Sum>(sum, scratch, turn);
     if (threadIdx.x == 0) *out = FINITE ? R(sum[0] == 0.0) : R(sqrt(sum[0]));

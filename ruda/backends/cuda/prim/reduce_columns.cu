@@ -5,6 +5,7 @@
 // outer groups, splits of j). STEPS packs are in flight in a thread; static shared memory: 256 x
 // VECTOR states. Split s handles j from s * at.share on, at.share of them.
 // Settings: FOLD, IN, OUT, INDEX, KEPT, REDUCED, VECTOR, STEPS, PARTS, NAME.
+#include "ruda/earlier.cuh"
 #include "ruda/fold.cuh"
 
 typedef FOLD F;
@@ -89,6 +90,7 @@ NAME(TARGET* __restrict__ out, const IN* __restrict__ x, const Geometry at) {
     const INDEX tile = blockIdx.x - group * tiles;
     const i64 outer = (i64)group * (256 / (across * down)) + cz;
     const i64 column = ((i64)tile * across + cx) * VECTOR;
+    wait_for_earlier();
     const bool present = outer < at.outers && column < at.columns;
     State s[VECTOR];
 #pragma unroll

@@ -7,6 +7,7 @@
 // state for each warp; two blocks a multiprocessor are asked for, which keeps ptxas from spilling
 // for the sake of more. With PEEL a run may start anywhere and its middle is read by packs.
 // Settings: FOLD, IN, OUT, INDEX, KEPT, REDUCED, VECTOR, ROWS, RUNS, STEPS, PEEL, PARTS, NAME.
+#include "ruda/earlier.cuh"
 #include "ruda/fold.cuh"
 
 typedef FOLD F;
@@ -81,6 +82,7 @@ NAME(TARGET* __restrict__ out, const IN* __restrict__ x, const Geometry at) {
     const u32 lanes = (u32)at.lanes, team = (u32)at.team, teams = 256 / team;
     const u32 mine = threadIdx.x & (team - 1), lane = mine & (lanes - 1);
     const INDEX row = (INDEX)blockIdx.x * teams * ROWS + threadIdx.x / team;
+    wait_for_earlier();
     State s[ROWS];
     const IN* begin[ROWS];
 #pragma unroll

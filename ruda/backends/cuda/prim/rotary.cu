@@ -3,6 +3,7 @@
 // rows that share them go by, LANES threads a row, N pairs a thread, DEEP rows on their way.
 // 128 threads; grid: places, parts of the axes that repeat. TOGETHER: a pair is (2 i, 2 i + 1), else
 // (i, i + half); BACK turns the other way.
+#include "ruda/earlier.cuh"
 #include "ruda/rows.cuh"
 
 static const int THREADS = 128, GROUPS = THREADS / LANES, DEEP = 4;
@@ -78,6 +79,7 @@ NAME(X* __restrict__ y, const X* __restrict__ x, const C* __restrict__ cos,
     y += spot<PLACES>(blockIdx.x, at.psize, at.y.place);
     cos += spot<PLACES>(blockIdx.x, at.psize, at.cos.place);
     sin += spot<PLACES>(blockIdx.x, at.psize, at.sin.place);
+    wait_for_earlier();
     const i64 step = (i64)gridDim.y * GROUPS;
     for (i64 i = lane * N; i < at.half; i += LANES * N) {
         T c[N], s[N];

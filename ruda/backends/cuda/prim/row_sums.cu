@@ -1,6 +1,7 @@
 // partial: [gridDim.y, parts, n] of T, out0 (and out1): [n]; out y is the sum over its parts.
 // Blocks of 32 columns x 8: thread (x, y) adds up parts y, y + 8, ... in order, then 8 sums in order.
 // Shared memory: 256 values of T.
+#include "ruda/earlier.cuh"
 #include "ruda/types.cuh"
 
 extern "C" __global__ void __launch_bounds__(256)
@@ -10,6 +11,7 @@ NAME(OUT* __restrict__ out0, OUT* __restrict__ out1, const T* __restrict__ parti
     const i64 j = (i64)blockIdx.x * 32 + threadIdx.x;
     const T* from = partial + (i64)blockIdx.y * parts * n;
     T total = T(0);
+    wait_for_earlier();
     if (j < n)
         for (i64 part = threadIdx.y; part < parts; part += 8) total += from[part * n + j];
     sums[threadIdx.y][threadIdx.x] = total;

@@ -1,3 +1,4 @@
+#include "ruda/earlier.cuh"
 #include "ruda/math.cuh"
 #include "ruda/faults.cuh"
 // Writing where tensors of integers point, one thread for each value; out is row-major.
@@ -69,6 +70,7 @@ __device__ __forceinline__ void check(const INDEX* __restrict__ index, I spot,
 extern "C" __global__ void __launch_bounds__(256)
 NAME(T* __restrict__ out, VALUE, const INDEX* __restrict__ index, int* __restrict__ claim,
      const Faults faults, const Geometry at) {
+    wait_for_earlier();
     const I step = (I)gridDim.x * 256;
     for (I i = (I)blockIdx.x * 256 + threadIdx.x; i < at.n; i += step) {
         const Entry e = entry_of(i, at);

@@ -1,3 +1,4 @@
+#include "ruda/earlier.cuh"
 #include "ruda/faults.cuh"
 #include "ruda/rows.cuh"
 // The gradient of a small table: out [rows, width] with dy [places, width] added where index
@@ -21,6 +22,7 @@ NAME(S* __restrict__ out, const S* __restrict__ dy, const INDEX* __restrict__ in
     const i64 share = (g.places + WARPS * 32 - 1) / (WARPS * 32) * 32;
     const i64 end = (warp + 1) * share < g.places ? (warp + 1) * share : g.places;
     C sums[VEC] = {};
+    wait_for_earlier();
     for (i64 from = warp * share; from < end; from += 32 * AHEAD) {
         i64 found[AHEAD];
 #pragma unroll
