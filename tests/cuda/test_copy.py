@@ -16,6 +16,7 @@ from ruda.core.dtypes import as_dtype
 from ruda.core.spec import spec_of, weak_spec
 from ruda.ops.geometry import fast_offset, view_offset
 from ruda.tensor.dispatch import OPS
+from ruda.tensor.tensor import wrap
 
 CODES = (ruda.float8_e4m3, ruda.float8_e5m2, ruda.float4_e2m1)
 
@@ -29,6 +30,20 @@ def same(got: ruda.Tensor, want: np.ndarray) -> None:
     found = got.numpy()
     assert found.dtype == want.dtype and found.shape == want.shape
     np.testing.assert_array_equal(found.astype(np.float64), want.astype(np.float64))
+
+
+def test_a_copier_makes_memory_broadcasts_and_casts(device: str) -> None:
+    """The one function behind every dense copy that a kernel asks for."""
+    client, x = client_of(device), np.arange(6.0, dtype=np.float32).reshape(2, 3)
+    given = moved(x, device).T[::-1]
+    wide = spec_of(client, (4, 3, 2), ruda.float64)
+    copied = client.copier(wide, given.spec)
+    first, second = copied(given.handle), copied(given.handle)
+    assert first.spec is wide and first.root is None
+    assert first.address != second.address
+    same(wrap(wide, first), np.broadcast_to(x.T[::-1], (4, 3, 2)).astype(np.float64))
+    none = spec_of(client, (0, 3, 2), ruda.float64)
+    assert client.copier(none, given.spec)(given.handle).spec is none
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))), ids=str)

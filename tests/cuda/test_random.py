@@ -85,9 +85,6 @@ def test_masks(device: str) -> None:
             same(lambda **k: R.bernoulli(p, shape, **k), device)  # noqa: B023
     p = np.linspace(0, 1, 1411)
     same(lambda device, **k: R.bernoulli(ruda.asarray(p, device=device), (3, 1411), **k), device)
-    odd = np.array([-1.0, np.nan, 2.0])
-    found = R.bernoulli(ruda.asarray(odd, device=device), (2, 3), generator=stream(1))
-    assert found.tolist() == [[False, False, True]] * 2
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", slow("float64"), slow("float16")])

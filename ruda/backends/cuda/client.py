@@ -303,6 +303,17 @@ class CudaClient(Traffic, Exchange, Steps, InPlace):
         """A function that writes a handle of ``value``, broadcast, to an address as ``spec``."""
         return maps.bind_into(self, spec, "copy", "x", ("x",), (value,), (spec.dtype,))
 
+    def copier(self, out: Spec, given: Spec) -> Callable[[Any], Any]:
+        """A function from a handle of ``given`` to a new one of ``out``, by ``writer``."""
+        write, pool = self.writer(out, given), self.pool
+
+        def copied(handle: Any) -> Any:
+            made = allocate(pool, out)
+            write(made.address, handle)
+            return made
+
+        return copied
+
     def overlaps(self, spec: Spec, handle: Any, other_spec: Spec, other: Any) -> bool:
         """Whether two pieces of one allocation may touch, unless they are the same in order."""
         if (handle.root or handle) is not (other.root or other):
@@ -324,9 +335,7 @@ class CudaClient(Traffic, Exchange, Steps, InPlace):
 
     def _copied(self, spec: Spec, handle: Any) -> tuple[Any, Spec]:
         dense = spec_of(self, spec.shape, spec.dtype)
-        out = allocate(self.pool, dense)
-        self.writer(dense, spec)(out.address, handle)
-        return out, dense
+        return self.copier(dense, spec)(handle), dense
 
     def update(self, plan: Any, handles: Sequence[Any]) -> None:
         """Run ``plan`` and put the result where its first operand is: in place, if that can be."""

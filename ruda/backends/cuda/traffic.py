@@ -89,9 +89,7 @@ class Traffic:
     def _start_read(self, spec: Spec, handle: Any, ahead: int) -> Callable[[], Any]:
         if not spec.contiguous:
             dense = spec_of(self, spec.shape, spec.dtype)  # type: ignore[arg-type]
-            packed = allocate(self.pool, dense)
-            self.writer(dense, spec)(packed.address, handle)
-            handle = packed
+            handle = self.copier(dense, spec)(handle)
         out = np.empty(spec.shape, spec.dtype.numpy)
         with self.failures():
             finish = self.staging.fetch(handle.address, out, self.now.stream, ahead)

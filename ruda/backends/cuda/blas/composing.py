@@ -24,7 +24,7 @@ def composed(
     if task.bias is not None:
         ready.append(_ready(client, task.bias, result, not task.bias.contiguous))
     raw = out if result is out.dtype else spec_of(client, out.shape, result)
-    cast = None if raw is out else client.writer(out, raw)
+    cast = None if raw is out else client.copier(out, raw)
     pool = client.pool
     if not any(ready) and cast is None:
         return _direct(pool, out, multiply, task.bias is not None)
@@ -33,11 +33,7 @@ def composed(
         given = [h if make is None else make(h) for make, h in zip(ready, handles, strict=False)]
         product = allocate(pool, raw)
         multiply(given[0].address, given[1].address, product.address, *_rest(given))
-        if cast is None:
-            return product
-        final = allocate(pool, out)
-        cast(final.address, product)
-        return final
+        return product if cast is None else cast(product)
 
     return run
 
@@ -66,12 +62,4 @@ def _ready(client: Any, spec: Spec, dtype: DType, copied: bool) -> Callable[[Any
     """The function that copies an operand densely in ``dtype``; None where it is taken as it is."""
     if spec.dtype is dtype and not copied:
         return None
-    dense = spec_of(client, spec.shape, dtype)
-    copy = client.writer(dense, spec)
-
-    def made(handle: Any) -> Any:
-        packed = allocate(client.pool, dense)
-        copy(packed.address, handle)
-        return packed
-
-    return made
+    return client.copier(spec_of(client, spec.shape, dtype), spec)  # type: ignore[no-any-return]

@@ -106,9 +106,7 @@ def _launch(client: Any, plan: Any, run: Callable[..., None]) -> Callable[..., A
 def _copied(client: Any, wanted: Spec, spec: Spec, handle: Any) -> Any:
     if wanted is spec:
         return handle
-    dense = allocate(client.pool, wanted)
-    client.writer(wanted, spec)(dense.address, handle)
-    return dense
+    return client.copier(wanted, spec)(handle)
 
 
 def forward(client: Any, plan: Any) -> Callable[..., Any] | None:

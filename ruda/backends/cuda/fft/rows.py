@@ -101,20 +101,8 @@ def _complex(client: Any, x: Spec, out: Spec, axes: Shape, way: int, factor: flo
         steps.append(_group(client, given, out, group, way))
         given = out
     if not groups:
-        steps.append(_moved(client, x, out))
+        steps.append(client.copier(out, x))
     return _chained(*steps, _scale(client, out, factor))
-
-
-def _moved(client: Any, x: Spec, out: Spec) -> Step:
-    """A dense copy in the dtype and the order of ``out``."""
-    copy = client.writer(out, x)
-
-    def run(handle: Any) -> Any:
-        made = allocate(client.pool, out)
-        copy(made.address, handle)
-        return made
-
-    return run
 
 
 def _group(client: Any, x: Spec, out: Spec, axes: Shape, way: int) -> Step:
@@ -126,16 +114,16 @@ def _group(client: Any, x: Spec, out: Spec, axes: Shape, way: int) -> Step:
         rest = out.size // shape[0]
         layout = Layout(lengths, rest, 1)
         done = _exec(client, Transform(lengths, layout, layout, kinds, rest), out, way)
-        return done if ready else _chained(_moved(client, x, out), done)
+        return done if ready else _chained(client.copier(out, x), done)
     batch = out.size // math.prod(lengths)
     layout = dense(lengths)
     order = _last(out.ndim, axes)
     moved = _permuted(out, order)
     done = _exec(client, Transform(lengths, layout, layout, kinds, batch), moved, way)
     if order == tuple(range(out.ndim)):
-        return done if ready else _chained(_moved(client, x, out), done)
-    there = _moved(client, _view(x, order), moved)
-    back = _moved(client, _view(moved, _inverse(order)), out)
+        return done if ready else _chained(client.copier(out, x), done)
+    there = client.copier(moved, _view(x, order))
+    back = client.copier(out, _view(moved, _inverse(order)))
     return _chained(there, done, back)
 
 
@@ -169,13 +157,13 @@ def _to_half(client: Any, x: Spec, out: Spec, axes: Shape, factor: float) -> Ste
         x.size // length,
     )  # fmt: skip
     steps = [_exec(client, shape, half, FORWARD)]
-    copy = _moved(client, _view(x, order), flat)
+    copy = client.copier(flat, _view(x, order))
     if _view(x, order) is flat:
         steps.insert(0, _aligned(copy, half.dtype.itemsize))
     else:
         steps.insert(0, copy)
     if half is not out or order != tuple(range(out.ndim)):
-        steps.append(_moved(client, _view(half, _inverse(order)), out))
+        steps.append(client.copier(out, _view(half, _inverse(order))))
     if axes[1:]:
         steps.append(_complex(client, out, out, axes[:-1], FORWARD, factor))
     else:
@@ -195,7 +183,7 @@ def _to_whole(client: Any, x: Spec, out: Spec, axes: Shape, length: int, factor:
     half, real = _permuted(whole, order), _permuted(out, order)
     steps = [_complex(client, x, whole, axes[:-1], INVERSE, 1.0)] if axes[1:] else []
     given = whole if steps else x
-    steps.append(_moved(client, _view(given, order), half))
+    steps.append(client.copier(half, _view(given, order)))
     steps.append(_without_phase(client, half, length))
     shape = Transform(
         (length,), dense(half.shape[-1:]), dense((length,)), (half.dtype.name, out.dtype.name),
@@ -203,7 +191,7 @@ def _to_whole(client: Any, x: Spec, out: Spec, axes: Shape, length: int, factor:
     )  # fmt: skip
     steps.append(_exec(client, shape, real, INVERSE))
     if real is not out or order != tuple(range(out.ndim)):
-        steps.append(_moved(client, _view(real, _inverse(order)), out))
+        steps.append(client.copier(out, _view(real, _inverse(order))))
     steps.append(_scale(client, out, factor))
     return _chained(*steps)
 

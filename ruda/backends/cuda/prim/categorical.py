@@ -61,14 +61,8 @@ def categorical(client: Any, plan: Any) -> Callable[..., Any]:
     if weights is dense:
         return lambda h, seed, draw: chosen(h, int(seed), int(draw))
     # Both ways read the weights more than once: a dense copy is cheaper than strides each time.
-    write = client.writer(dense, weights)
-
-    def run(h: Any, seed: Any, draw: Any) -> Any:
-        copy = allocate(client.pool, dense)
-        write(copy.address, h)
-        return chosen(copy, int(seed), int(draw))
-
-    return run
+    copy = client.copier(dense, weights)
+    return lambda h, seed, draw: chosen(copy(h), int(seed), int(draw))
 
 
 def _domain(weights: Spec, samples: int, logits: bool, replacement: bool) -> Domain:

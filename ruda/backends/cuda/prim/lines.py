@@ -61,11 +61,10 @@ def along(client: Any, spec: Spec, shape: Shape, dtype: DType, axis: int) -> tup
 def dense_copy(client: Any, spec: Spec, shape: Shape, dtype: DType) -> tuple[Fetch, Spec]:
     """A function to a row-major copy of ``spec``, broadcast to ``shape``."""
     dense = spec_of(client, shape, dtype)
-    write = client.writer(dense, spec)
+    copied = client.copier(dense, spec)
 
     def fetch(h: Any) -> tuple[int, Any]:
-        copy = allocate(client.pool, dense)
-        write(copy.address, h)
+        copy = copied(h)
         return copy.address, copy
 
     return fetch, dense
@@ -118,11 +117,4 @@ def placed(client: Any, out: Spec, axis: int) -> Placed:
     inner = len(out.shape) - 1
     order = (*range(axis), inner, *range(axis, inner))
     shown = spec_of(client, out.shape, out.dtype, tuple(rows.strides[i] for i in order))
-    write = client.writer(out, shown)
-
-    def finish(h: Any) -> Any:
-        result = allocate(pool, out)
-        write(result.address, h)
-        return result
-
-    return Placed(lambda: allocate(pool, rows), finish)
+    return Placed(lambda: allocate(pool, rows), client.copier(out, shown))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 from typing import Any, NamedTuple
 
-from ruda.backends.cuda.memory import allocate
 from ruda.core.shapes import Shape
 from ruda.core.spec import Spec, spec_of
 
@@ -68,15 +67,7 @@ def dense_copy(client: Any, spec: Spec) -> Any:
     """A function from a handle of ``spec`` to a row-major one; itself if it is so already."""
     if spec.contiguous:
         return lambda h: h
-    dense = spec_of(client, spec.shape, spec.dtype)
-    write = client.writer(dense, spec)
-
-    def settle(h: Any) -> Any:
-        out = allocate(client.pool, dense)
-        write(out.address, h)
-        return out
-
-    return settle
+    return client.copier(spec_of(client, spec.shape, spec.dtype), spec)
 
 
 def axes_bytes(*columns: Shape) -> bytes:

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 from ruda.backends.cuda.faults import Form
 from ruda.backends.cuda.geometry import needs_wide
-from ruda.backends.cuda.memory import allocate
 from ruda.core.dtypes import DType
 from ruda.core.errors import IndexRangeError
 from ruda.core.shapes import Shape, contiguous_strides
@@ -123,15 +122,7 @@ def dense(client: Any, spec: Spec, shape: Shape, dtype: DType | None = None) -> 
     wanted = spec_of(client, shape, dtype or spec.dtype)
     if not spec.weak and spec.contiguous and spec.shape == shape and spec.dtype is wanted.dtype:
         return spec, lambda h: h
-    write = client.writer(wanted, spec)
-
-    def settle(h: Any) -> Any:
-        out = allocate(client.pool, wanted)
-        if wanted.size:
-            write(out.address, h)
-        return out
-
-    return wanted, settle
+    return wanted, client.copier(wanted, spec)
 
 
 def refuse_empty(pointing: Pointing) -> Callable[..., Any] | None:

@@ -205,14 +205,7 @@ def _spread(client: Any, given: Spec, out: Spec) -> tuple[Callable[[Any], Any], 
     if given is dense:
         return (lambda handle: handle), given.dtype
     # A parameter is seldom as large as the draw, so a copy of it beats strides in every kernel.
-    write = client.writer(dense, given)
-
-    def spread(handle: Any) -> Any:
-        wide = allocate(client.pool, dense)
-        write(wide.address, handle)
-        return wide
-
-    return spread, given.dtype
+    return client.copier(dense, given), given.dtype
 
 
 def integers(client: Any, plan: Any) -> Callable[..., Any]:

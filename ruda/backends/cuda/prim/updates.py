@@ -91,8 +91,8 @@ def bind_into(client: Any, plan: Any) -> Callable[[Sequence[Any], Sequence[Any]]
     """The step from operands to targets, which may be the operands themselves."""
     made = Class(plan)
     n = plan.specs[0].size
-    dense = [_dense(client, plan.specs[i]) for i in range(made.first)]
-    packs = [(i, pack) for i, pack in enumerate(dense) if pack is not None]
+    sparse = [i for i in range(made.first) if not plan.specs[i].contiguous]
+    packs = [(i, _packing(client, plan.specs[i])) for i in sparse]
     chunk = chunk_of(client, [n], LEAST, MOST)
     blocks = min(-(-n // chunk), client.driver.multiprocessors * _BLOCKS_PER_MULTIPROCESSOR)
 
@@ -122,19 +122,9 @@ def bind_into(client: Any, plan: Any) -> Callable[[Sequence[Any], Sequence[Any]]
     return step
 
 
-def _dense(client: Any, spec: Spec) -> Callable[[Any], Any] | None:
-    """What copies an operand that is not dense; None for one that is."""
-    if spec.contiguous:
-        return None
-    dense = spec_of(client, spec.shape, spec.dtype)
-    write = client.writer(dense, spec)
-
-    def pack(handle: Any) -> Any:
-        out = allocate(client.pool, dense)
-        write(out.address, handle)
-        return out
-
-    return pack
+def _packing(client: Any, spec: Spec) -> Callable[[Any], Any]:
+    """What makes a dense copy of an operand."""
+    return client.copier(spec_of(client, spec.shape, spec.dtype), spec)
 
 
 class Many:

@@ -39,13 +39,11 @@ def bind(client: Any, plan: Any) -> Callable[..., Any]:
     grid, fixed = -(-count // _THREADS), struct.pack("<q", count)
     launch = Launcher(client, text, name, grid, _THREADS, (1, 1), [fixed])
     dense = spec_of(client, out.shape, out.dtype)
-    copy = None if given is dense else client.writer(dense, given)
+    copy = None if given is dense else client.copier(dense, given)
 
     def run(h: Any) -> Any:
         if copy is not None:
-            copied = allocate(client.pool, dense)
-            copy(copied.address, h)
-            h = copied
+            h = copy(h)
         result = allocate(client.pool, out)
         launch(result.address, h.address)
         return result

@@ -45,14 +45,7 @@ def bind(client: Any, plan: Any) -> Callable[[Any, Any], Any]:
 def _ready(client: Any, spec: Spec, out: Spec) -> Callable[[Any], Any]:
     if spec is out:
         return lambda handle: handle
-    copy = client.writer(out, spec)
-
-    def made(handle: Any) -> Any:
-        dense = allocate(client.pool, out)
-        copy(dense.address, handle)
-        return dense
-
-    return made
+    return client.copier(out, spec)
 
 
 KERNELS = {"cross": bind}
