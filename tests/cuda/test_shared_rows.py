@@ -38,6 +38,16 @@ def test_more_rows_than_clusters(device: str, rng: np.random.Generator) -> None:
     assert any("cluster" in name for name in names)
 
 
+@pytest.mark.parametrize(("rows", "n"), [(3, 100000), (2, 131072)])
+def test_rows_abreast_have_the_same_columns(
+    device: str, rng: np.random.Generator, rows: int, n: int
+) -> None:
+    x = ruda.asarray(rng.standard_normal((rows, n)) + 3, dtype="bfloat16")
+    w, b = (ruda.asarray(rng.standard_normal(n), dtype="bfloat16") for _ in range(2))
+    names = check(F.layer_norm, device, x, w, b, length=n)
+    assert [name.endswith("cluster8_keeps_abreast") for name in names] == [True]
+
+
 def test_rows_through_strides(device: str, rng: np.random.Generator) -> None:
     x = ruda.asarray(rng.standard_normal((2, 3, 18000)), dtype="bfloat16")
     names = check(lambda t: F.softmax(t.permute(1, 0, 2)[::-1]), device, x, length=18000)

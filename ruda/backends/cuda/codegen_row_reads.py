@@ -7,7 +7,7 @@ them.
 
 from __future__ import annotations
 
-from ruda.backends.cuda.row_programs import Input, Pass, Rows
+from ruda.backends.cuda.row_programs import Input, Rows
 from ruda.backends.cuda.types import stored
 from ruda.core.dtypes import bfloat16, float32
 
@@ -46,15 +46,6 @@ def fetched(kernel: Rows, i: Input, loose: bool = False) -> str:
     return f"{how}<VEC>({start} + {inner_of(kernel, i.name, i.form, loose)})"
 
 
-def is_open(kernel: Rows, each: Pass) -> bool:
-    """Whether a pass is done to all packs of a thread, without branches.
-
-    That takes registers, which rows of one block would rather have for more blocks.
-    """
-    plain = kernel.cluster > 1 and not kernel.skewed and not kernel.program.sums
-    return plain and each.grows is not None
-
-
 def pack_at(kernel: Rows, base: str = "") -> str:
     """The declaration of ``i``, the first element of a thread's pack ``p``."""
     head = " + skew.head" * kernel.skewed
@@ -64,6 +55,17 @@ def pack_at(kernel: Rows, base: str = "") -> str:
 def end_of(kernel: Rows) -> str:
     """Where the packs of a row end."""
     return "skew.end" if kernel.skewed else "n"
+
+
+def inside(kernel: Rows, free: bool = False) -> str:
+    """Whether a thread's pack ``p``, at ``i``, is in the row.
+
+    Blocks of a cluster have as few packs as a row takes: but for the last one all are in it. That
+    is asked all the same unless ``free``, since registers are too few for work on all of them.
+    """
+    if kernel.cluster == 1 or kernel.mode != "held" or kernel.skewed:
+        return f"i < {end_of(kernel)}"
+    return f"p < PER - 1 ? {'true' if free else 'p * (LANES * VEC) < n'} : i < n"
 
 
 def skew_of(kernel: Rows) -> str:
@@ -80,12 +82,13 @@ def skew_of(kernel: Rows) -> str:
 
 def kept(kernel: Rows) -> list[str]:
     """The columns' packs of a thread on their way into shared memory."""
+    mine = " && p % GROUPS == group" * (kernel.abreast > 1)
     lines = [
         "    DYNAMIC_SHARED(char, columns);",
         "#pragma unroll",
         "    for (int p = 0; p < PER; ++p) {",
         "        const int i = (p * LANES + lane) * VEC;",
-        "        if (i < n) {",
+        f"        if (i < n{mine}) {{",
     ]
     for i in kernel.kept:
         size = i.dtype.itemsize * kernel.vec
@@ -128,8 +131,7 @@ def _pointed(kernel: Rows, i: Input, row: str, suffix: str) -> str:
 def declared(kernel: Rows, suffix: str) -> list[str]:
     """Variables for the packs of a thread and for the values of a row."""
     keeps = () if suffix and kernel.ring else kernel.of("rows")
-    empty = " = {}" * any(is_open(kernel, each) for each in kernel.program.passes)
-    lines = [f"    {pack_of(kernel, i)} {i.name}{suffix}_raw[PER]{empty};" for i in keeps]
+    lines = [f"    {pack_of(kernel, i)} {i.name}{suffix}_raw[PER];" for i in keeps]
     if kernel.skewed:
         lines += [f"    {pack_of(kernel, i, True)} {i.name}_loose;" for i in keeps]
     return lines + [f"    {i.value} {i.name}{suffix} = {i.value}(0);" for i in kernel.of("row")]
@@ -161,7 +163,7 @@ def load_packs(kernel: Rows, row: str, suffix: str, base: str) -> list[str]:
         "#pragma unroll",
         "            for (int p = 0; p < PER; ++p) {",
         f"                {pack_at(kernel, base)}",
-        f"                if (i < {end_of(kernel)}) {{",
+        f"                if ({inside(kernel, free=True)}) {{",
     ]
     for i in kernel.of("rows"):
         lines.append(f"                    {i.name}{suffix}_raw[p] = {fetched(kernel, i)};")

@@ -91,7 +91,8 @@ def source(kernel: Rows) -> str:
 def _scratch(kernel: Rows) -> str:
     """Where folds meet."""
     if kernel.cluster > 1:
-        return "DYNAMIC_SHARED(Post, post);\n    Post& scratch = *post;\n    scratch.open()"
+        row = "post[threadIdx.y]" if kernel.abreast > 1 else "*post"
+        return f"DYNAMIC_SHARED(Post, post);\n    Post& scratch = {row};\n    scratch.open()"
     shared = kernel.lanes > 32 and kernel.mode != "columns"
     return "__shared__ T scratch[2 * HALF]" if shared else "T* const scratch = nullptr"
 
@@ -99,7 +100,8 @@ def _scratch(kernel: Rows) -> str:
 def _bounds(kernel: Rows) -> str:
     """Sums and long rows take registers: a thread may have 128 of them."""
     if kernel.cluster > 1 and not kernel.program.sums:
-        return f"{kernel.threads}, {kernel.resident // kernel.threads}"
+        block = kernel.abreast * kernel.threads
+        return f"{block}, {kernel.resident // block}"
     if kernel.apart:
         return f"{kernel.threads}, {1024 // kernel.threads}"
     if kernel.walks or kernel.cluster > 1:
@@ -147,6 +149,8 @@ def _rows(kernel: Rows) -> str:
     for each in program.passes:
         if kernel.keeps and each is program.passes[-1]:
             lines.append("        fetches_arrive<0>();")
+            if kernel.abreast > 1:
+                lines.append("        if (first == start) __syncthreads();")
         lines += sweep(kernel, each, gathers=each is last)
     lines += [*_written(kernel), "    }"]
     if sums:
@@ -184,7 +188,8 @@ def _placed(kernel: Rows) -> list[str]:
         places = "pieces = (n - 1) / (PER * LANES * VEC) + 1, group = 0"
         places += ", lane = int(blockIdx.x % pieces) * (PER * LANES) + threadIdx.x"
     if kernel.cluster > 1:
-        places = f"lane = blockIdx.z * {kernel.threads} + threadIdx.x, group = 0"
+        group = "threadIdx.y" if kernel.abreast > 1 else "0"
+        places = f"lane = blockIdx.z * {kernel.threads} + threadIdx.x, group = {group}"
     return [
         f"    const int {places};",
         *(["    const int lane_at = lane * VEC;"] * (not kernel.skewed)),

@@ -20,9 +20,6 @@ class Pass:
     ``pack`` is done with arrays of ``VEC`` elements under the names of ``reads``; those of
     ``writes`` are stored after it. ``folds`` are the values that it gathers, as (name, "Sum",
     "Max" or "Min", start in C); ``then`` follows, once a row, when they are folded over the group.
-
-    Where ``grows`` names all else that the pack changes, it is done to what lies behind the row as
-    well and undone: a kept row needs no branches then.
     """
 
     reads: tuple[str, ...]
@@ -30,7 +27,6 @@ class Pass:
     folds: tuple[tuple[str, str, str], ...] = ()
     then: str = ""
     writes: tuple[str, ...] = ()
-    grows: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -105,7 +101,8 @@ class Rows:
     One that ``keeps`` has what it needs of columns in shared memory, for all its rows. Where
     rows are ``skewed`` they begin anywhere, and their packs at multiples of one all the same;
     ``spare`` elements behind a pack are read, too. Where blocks of a row work ``apart``, each has
-    a piece of it, and nothing is folded.
+    a piece of it, and nothing is folded. Blocks of a cluster may have several rows ``abreast``,
+    each with threads of its own, and all with the same columns.
     """
 
     program: Program
@@ -125,10 +122,11 @@ class Rows:
     skewed: bool = False
     spare: int = 0
     apart: bool = False
+    abreast: int = 1
 
     @property
     def threads(self) -> int:
-        """Threads of a block: one group that is more than a warp, or many that are not."""
+        """Threads of one group that is more than a warp, or of a block of many that are not."""
         return self.lanes // self.cluster if self.lanes > 32 else 128
 
     @property
@@ -153,7 +151,7 @@ class Rows:
     @property
     def groups(self) -> int:
         """Rows that a block works on at a time."""
-        return max(1, self.threads // self.lanes)
+        return self.abreast * max(1, self.threads // self.lanes)
 
     @property
     def name(self) -> str:
@@ -168,6 +166,7 @@ class Rows:
         size += f"_ring{self.ring}" if self.ring else ""
         size += f"_cluster{self.cluster}" if self.cluster > 1 else ""
         size += "_apart" * self.apart + "_keeps" * self.keeps + "_skewed" * self.skewed
+        size += "_abreast" * (self.abreast > 1)
         return f"{self.program.name}_{codes}_to_{outs or code_of(self.row_dtype)}_{size}"
 
     @property
@@ -195,4 +194,4 @@ class Rows:
     def sent(self) -> int:
         """Bytes of what the blocks of a cluster send each other."""
         values = self.folded * 2 * (32 + self.cluster)
-        return 16 + self.compute.itemsize * values if self.cluster > 1 else 0
+        return self.abreast * (16 + self.compute.itemsize * values) if self.cluster > 1 else 0

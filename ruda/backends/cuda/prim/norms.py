@@ -32,17 +32,15 @@ _VARIANCE = Pass(
 _NEAR = Pass(
     ("x",),
     "EACH level += x[k];",
-    grows=("level",),
     then="const T near = near_mean<LANES, VEC>(level, n, lane, loose);",
 )
 _APART = Pass(
     ("x",),
     "EACH { const T d = x[k] - near; squares += d * d; }",
-    grows=("squares",),
     then="const T mean =\n"
-    "    join_moments<LANES, VEC, HALF>(level, squares, n, lane, loose, scratch, turn);",
+    "    join_moments<LANES, VEC, HALF, GROUPS>(level, squares, n, lane, loose, scratch, turn);",
 )
-_SQUARES = Pass(("x",), "EACH squares += x[k] * x[k];", (("squares", "Sum", "T(0)"),), grows=())
+_SQUARES = Pass(("x",), "EACH squares += x[k] * x[k];", (("squares", "Sum", "T(0)"),))
 _RSTD = "const T rstd = rsqrt(squares / T(at.n) + eps);"
 _VAR = f"const T var = squares / T(at.n);\n{_RSTD}"
 _HALVES = (("a", "Sum", "T(0)"), ("b", "Sum", "T(0)"))
@@ -86,7 +84,6 @@ def _forward_program(name: str, has: frozenset[str], half: bool = False) -> Prog
         reads,
         f"EACH {{ y[k] = {value}{_affine(has)};{total} }}",
         writes=("y", "total") if total else ("y",),
-        grows=(),
     )
     statistics = _VAR if name == "standard_norm" else _RSTD
     if centred and half:

@@ -12,12 +12,12 @@ from ruda.backends.cuda.prim.row_operands import Side, Work, layout_of
 from ruda.backends.cuda.prim.row_sharing import (
     Sharing,
     held_sharing,
-    keeps,
     ring_of,
     skewed_vector,
     spare_of,
     streamed_sharing,
     vector_of,
+    with_columns,
 )
 from ruda.backends.cuda.row_programs import Input, Output, Program, Rows
 
@@ -71,7 +71,7 @@ class Kernel:
             source(kernel),
             kernel.name,
             blocks if kernel.cluster == 1 else (blocks, 1, kernel.cluster),
-            kernel.threads,
+            (kernel.threads, kernel.abreast),
             widths,
             [self.geometry()],
             kernel.shared,
@@ -112,7 +112,7 @@ class Kernel:
         if made.skewed:
             return made
         made = replace(made, ring=ring_of(made, shape.long, room))
-        return replace(made, keeps=keeps(made, room))
+        return with_columns(made, room)
 
     def _blocks(self, kernel: Rows) -> int:
         work, here = self.work, self.work.client.driver.multiprocessors
@@ -130,7 +130,7 @@ class Kernel:
 
     def _clusters(self, kernel: Rows, rows: int) -> int:
         """As many clusters as run at a time; more where each has but a few rows by turns."""
-        blocks = kernel.resident // kernel.threads
+        blocks = kernel.resident // (kernel.threads * kernel.abreast)
         near = _CLOSE * blocks // kernel.cluster
         here = max(1, int(self.work.client.driver.multiprocessors) // _CLOSE * near)
         if kernel.program.sums:

@@ -24,6 +24,8 @@ _SHARES, _KEPT = ((256, 2), (512, 2), (256, 8), (512, 8)), 8
 # Blocks that share a row, from which on it pays to keep columns, and shared memory that each block
 # has beside what it asks for.
 _KEEPING, _RESERVED = 4, 1 << 10
+# Rows of a block where one alone has no room for columns.
+_ABREAST = 2
 
 
 class Sharing(NamedTuple):
@@ -130,7 +132,7 @@ def _shared(
         blocks = max(2, _power(-(-packs // (threads * kept))))
         if blocks <= min(most, limit):
             lanes = threads * blocks
-            return Sharing("held", lanes, _power(-(-packs // lanes)), cluster=blocks)
+            return Sharing("held", lanes, -(-packs // lanes), cluster=blocks)
     return None
 
 
@@ -186,10 +188,22 @@ def keeps(kernel: Rows, room: int) -> bool:
     known = {name for each in early for name in each.reads}
     for i in columns:
         whole = i.form == "dense" and i.still and i.dtype.itemsize * kernel.vec % 16 == 0
-        if not whole or i.name in known or f"{i.name}[k]" in kernel.program.each:
+        if not whole or i.name not in last.reads:
             return False
-    most = (room + _RESERVED) // (kernel.resident // kernel.threads) - _RESERVED
-    return last.grows is not None and replace(kernel, keeps=True).shared <= most
+        if i.name in known or f"{i.name}[k]" in kernel.program.each:
+            return False
+    blocks = kernel.resident // (kernel.threads * kernel.abreast)
+    most = (room + _RESERVED) // blocks - _RESERVED
+    return replace(kernel, keeps=True).shared <= most
+
+
+def with_columns(kernel: Rows, room: int) -> Rows:
+    """The class that keeps columns if there is room, of which rows abreast need half."""
+    if keeps(kernel, room):
+        return replace(kernel, keeps=True)
+    folds = any(each.folds for each in kernel.program.passes)
+    pair = replace(kernel, abreast=_ABREAST)
+    return replace(pair, keeps=True) if not folds and keeps(pair, room) else kernel
 
 
 def ring_of(kernel: Rows, long: bool, room: int) -> int:

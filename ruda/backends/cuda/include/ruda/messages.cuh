@@ -12,6 +12,11 @@ __device__ __forceinline__ void cluster_wait() {
     asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
+// A barrier of THREADS threads of the block, the part number `part` of it.
+template <int THREADS> __device__ __forceinline__ void part_barrier(u32 part) {
+    asm volatile("bar.sync %0, %1;" ::"r"(part + 1), "n"(THREADS) : "memory");
+}
+
 // How many bytes have come; one after the other waits for `expect` and for the bytes that it names.
 struct Arrivals { u64 state; };
 

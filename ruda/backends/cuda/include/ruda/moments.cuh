@@ -46,13 +46,16 @@ __device__ __forceinline__ void join_parts(T& level, T& squares, int count, int 
     sum_lanes<PARTS>(squares);
     level = total;
 }
+template <class T> __device__ __forceinline__ void tell_warps(T level, T squares, T* mine) {
+    const int warp = threadIdx.x >> 5;
+    if ((threadIdx.x & 31) == 0) mine[warp] = level, mine[32 + warp] = squares;
+}
+// Behind a barrier: what all warps have told.
 template <int LANES, int VEC, int THREADS, class T>
 __device__ __forceinline__ void join_warps(
-    T& level, T& squares, int n, int start, int loose, T* mine) {
+    T& level, T& squares, int n, int start, int loose, const T* mine) {
     constexpr int WARPS = THREADS / 32;
-    const int lane = threadIdx.x & 31, part = lane & (WARPS - 1);
-    if (lane == 0) mine[threadIdx.x >> 5] = level, mine[32 + (threadIdx.x >> 5)] = squares;
-    __syncthreads();
+    const int part = threadIdx.x & (WARPS - 1);
     level = mine[part], squares = mine[32 + part];
     const int count = share_of<LANES, VEC, 32>(n, start + 32 * part, loose);
     join_parts<WARPS>(level, squares, count, share_of<LANES, VEC, THREADS>(n, start, loose));
@@ -60,25 +63,29 @@ __device__ __forceinline__ void join_warps(
 
 // From the sum of each warp and each thread's squares to the mean and the squares of the row. Two
 // values are folded together: HALF is 64.
-template <int LANES, int VEC, int HALF, class T>
+template <int LANES, int VEC, int HALF, int ROWS, class T>
 __device__ __forceinline__ T join_moments(
     T level, T& squares, int n, int lane, int loose, T* scratch, int& turn) {
     static_assert(LANES <= 32 || HALF >= 64, "room for two values of each warp");
     sum_lanes<LANES < 32 ? LANES : 32>(squares);
     if constexpr (LANES > 32) {
+        tell_warps(level, squares, scratch + turn * HALF);
+        __syncthreads();
         join_warps<LANES, VEC, LANES>(level, squares, n, 0, loose, scratch + turn * HALF);
         turn ^= 1;
     }
     return level / T(n);
 }
-// Over a cluster: blocks send each other their sums and squares.
-template <int LANES, int VEC, int HALF, class T, int CLUSTER>
+// Over a cluster: blocks send each other their sums and squares, of each of ROWS rows.
+template <int LANES, int VEC, int HALF, int ROWS, class T, int CLUSTER>
 __device__ __forceinline__ T join_moments(
     T level, T& squares, int n, int lane, int loose, Mail<T, CLUSTER, HALF>& mail, int& turn) {
     constexpr int THREADS = LANES / CLUSTER;
     sum_lanes<32>(squares);
     const int start = lane - (int)threadIdx.x;
     T* mine = mail.scratch + (turn & 1) * HALF;
+    tell_warps(level, squares, mine);
+    mail.template meet<THREADS, ROWS>();
     join_warps<LANES, VEC, THREADS>(level, squares, n, start, loose, mine);
     T pair[2] = {level, squares};
     const T* all = exchanged(pair, mail, turn);

@@ -5,6 +5,12 @@
 #include "ruda/messages.cuh"
 #include "ruda/rows.cuh"
 
+// What was made of words before is made of them again: floats of all passes have no room beside them.
+template <int N> __device__ __forceinline__ void forget(Pairs<N>& pairs) {
+#pragma unroll
+    for (int j = 0; j < N / 2; ++j) asm volatile("" : "+r"(pairs.at[j]));
+}
+
 // What a block has for its folds: `sent` has two sides, which take turns.
 template <class T, int CLUSTER, int HALF> struct Mail {
     Arrivals come[2];
@@ -14,6 +20,11 @@ template <class T, int CLUSTER, int HALF> struct Mail {
     __device__ __forceinline__ void open() {
         if (threadIdx.x == 0) set_up(come[0]), set_up(come[1]);
         cluster_arrive();
+    }
+    // A barrier of the THREADS that work on a row, where a block has ROWS of them along y.
+    template <int THREADS, int ROWS> __device__ __forceinline__ void meet() {
+        if constexpr (ROWS == 1) __syncthreads();
+        else part_barrier<THREADS>(threadIdx.y);
     }
 };
 
