@@ -63,7 +63,7 @@ class RudaTensor(Attached):
     does not, ``DeviceError`` when the client is none or the memory is another's.
     """
 
-    __slots__ = ("__weakref__", "handle", "node", "qparams", "spec")
+    __slots__ = ("__weakref__", "_leaf", "handle", "node", "qparams", "spec")
 
     # An ndarray on the left must ask ruda first: otherwise `array * tensor` is silently an ndarray.
     __array_ufunc__ = None
@@ -72,6 +72,8 @@ class RudaTensor(Attached):
     handle: Any
     qparams: Any
     node: Any
+    # The leaf of a tensor that does not ask for a gradient any more, for when it does again.
+    _leaf: Leaf
 
     def __init__(
         self, client: Any, handle: Any, metadata: Any, dtype: DType, qparams: Any = None
@@ -174,13 +176,23 @@ class RudaTensor(Attached):
             if not self.spec.dtype.is_inexact:
                 expected = "a real or complex floating dtype"
                 raise DTypeError("requires_grad", "has no gradient", self.dtype, expected)
-            self.node, NODES.mark = Leaf(), object()
+            self.node, NODES.mark = self._leaf_again(), object()
         elif not value and self.node is not None:
             if not self.is_leaf:
                 hint = "x.detach()"
                 raise GradientError("requires_grad", "only a leaf can be switched off", hint=hint)
+            if MODE.get().tracer is None:
+                self._leaf, self.node.grad = self.node, None
             self.node, NODES.mark = None, object()
         return self
+
+    def _leaf_again(self) -> Leaf:
+        """A leaf with nothing on it: the last one, which compiled steps know, or a new one."""
+        leaf: Leaf | None = getattr(self, "_leaf", None)
+        if leaf is None or MODE.get().tracer is not None:
+            return Leaf()
+        leaf.grad = leaf.hooks = None
+        return leaf
 
     @property
     def is_leaf(self) -> bool:

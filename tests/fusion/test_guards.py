@@ -275,6 +275,26 @@ def test_requires_grad_and_hooks_of_a_parameter() -> None:
     assert weight.grad.tolist() == [10.0, 20.0]
 
 
+def test_parameters_that_are_frozen_now_and_then_are_two_signatures() -> None:
+    """As in adversarial training, where the critic is frozen while the other one learns."""
+    weight = ruda.tensor([1.0, 1.0], requires_grad=True)
+
+    @ruda.compile
+    def step(x: Any) -> Any:
+        loss = (weight * x).sum()
+        if loss.requires_grad:
+            loss.backward()
+        return loss.detach()
+
+    for i in range(20):
+        weight.requires_grad_(i % 2 == 0)
+        assert step(X).item() == 3.0
+        assert (weight.grad is None) == bool(i % 2)
+    assert "2 signature(s)" in repr(step)
+    weight.requires_grad_(True)
+    assert weight.grad is None and weight.node.hooks is None
+
+
 def test_grad_mode_autocast_and_default_dtypes() -> None:
     weight = ruda.tensor([[1.0]], requires_grad=True)
     compiled = ruda.compile(lambda x: x @ weight)
