@@ -13,7 +13,7 @@ from ruda.autodiff.engine import check_seed, walk
 from ruda.autodiff.trees import flatten, rebuilt
 from ruda.core.errors import ArgumentError, DTypeError, GradientError, ShapeError
 from ruda.core.mode import recording
-from ruda.ops.create import ones_like, zeros_like
+from ruda.ops.create import zeros_like
 from ruda.ops.join import stack, unstack
 from ruda.ops.movement import reshape
 from ruda.tensor.given import given_tensors
@@ -42,14 +42,15 @@ def gradients(
             what = "an input does not require grad"
             raise GradientError("gradients", what, x.spec, hint="requires_grad_() on it first")
     given = seeds if seeds is not None else [None] * len(outputs)
-    roots = [
-        (out.node, check_seed(out, seed, "gradients"))
-        for out, seed in zip(outputs, given, strict=True)
-        if out.node is not None
-    ]
+    pairs = [(o, seed) for o, seed in zip(outputs, given, strict=True) if o.node is not None]
+    roots = [(out.node, check_seed(out, seed, "gradients")) for out, seed in pairs]
+    ones = tuple(
+        made.handle for (_, made), (_, seed) in zip(roots, pairs, strict=True) if seed is None
+    )
     found: dict[Any, RudaTensor] = {}
     wanted = {x.node for x in inputs}
-    walk(roots, found.__setitem__, wanted, retain_graph or create_graph, create_graph)
+    retain = retain_graph or create_graph
+    walk(roots, found.__setitem__, wanted, retain, create_graph, ones)
     return [found.get(x.node) for x in inputs]
 
 
@@ -234,7 +235,7 @@ def _or_zeros(
     found = gradients(
         [o for o, _ in live],
         leaves,
-        [ones_like(o) if s is None else s for o, s in live],
+        [s for _, s in live],
         create_graph=create_graph,
         retain_graph=retain,
     )

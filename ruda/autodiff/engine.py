@@ -44,7 +44,8 @@ def backward(root: RudaTensor, gradient: Any, retain_graph: bool, create_graph: 
             given.add(id(after.handle))
         set_grad(leaf, after)
 
-    walk([(root.node, seed)], arrive, None, retain_graph, create_graph)
+    ones = (seed.handle,) if gradient is None else ()
+    walk([(root.node, seed)], arrive, None, retain_graph, create_graph, ones)
 
 
 def check_seed(root: RudaTensor, gradient: Any, op: str) -> RudaTensor:
@@ -73,11 +74,13 @@ def walk(
     wanted: set[Any] | None,
     retain_graph: bool,
     create_graph: bool,
+    ones: tuple[Any, ...] = (),
 ) -> None:
     """Push cotangents from ``roots`` to the leaves and to the nodes in ``wanted``.
 
     ``arrive(node, g)`` is called with the finished cotangent of each leaf and wanted node. With
-    ``wanted`` given, only nodes that lead to one of them are visited.
+    ``wanted`` given, only nodes that lead to one of them are visited. ``ones`` are the handles of
+    the seeds that are known to be ones.
     """
     order = _topological([node for node, _ in roots])
     visiting(order)
@@ -85,7 +88,7 @@ def walk(
     pending: dict[Any, Any] = {}
     for node, seed in roots:
         _push(pending, node, seed)
-    with pulling(create_graph, retain_graph):
+    with pulling(create_graph, retain_graph, ones):
         for node, edges in reversed(order):
             g = pending.pop(node, None)
             if g is None or (useful is not None and node not in useful):

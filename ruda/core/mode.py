@@ -24,10 +24,21 @@ class Mode:
     faster arithmetic that is allowed, or None for IEEE everywhere. ``special`` says that one of
     these four is set, so that the hot path tests a single attribute, and ``beyond`` that it is not
     ``cast`` alone, which most operators do not look at. ``last`` says that a backward walk runs a
-    vjp and lets go of what its node saved afterwards.
+    vjp and lets go of what its node saved afterwards, ``ones`` are handles that it began with and
+    filled with ones itself.
     """
 
-    __slots__ = ("beyond", "cast", "grad", "last", "precision", "recorder", "special", "tracer")
+    __slots__ = (
+        "beyond",
+        "cast",
+        "grad",
+        "last",
+        "ones",
+        "precision",
+        "recorder",
+        "special",
+        "tracer",
+    )
 
     def __init__(
         self,
@@ -37,9 +48,11 @@ class Mode:
         recorder: Recorder | None = None,
         precision: Precision | None = None,
         last: bool = False,
+        ones: tuple[Any, ...] = (),
     ) -> None:
         self.grad = grad
         self.last = last
+        self.ones = ones
         self.cast = cast
         self.tracer = tracer
         self.recorder = recorder
@@ -47,13 +60,17 @@ class Mode:
         self.beyond = (tracer, recorder, precision).count(None) < 3
         self.special = self.beyond or cast is not None
 
+    @property
+    def watched(self) -> bool:
+        """Whether somebody gets the launches, or is told of them."""
+        return self.tracer is not None or self.recorder is not None
+
     def but(self, **changes: Any) -> Mode:
         """This mode with some fields changed."""
-        fields = self.grad, self.cast, self.tracer, self.recorder, self.precision, self.last
-        return Mode(**dict(zip(_FIELDS, fields, strict=True)) | changes)
+        return Mode(**{name: getattr(self, name) for name in _FIELDS} | changes)
 
 
-_FIELDS = ("grad", "cast", "tracer", "recorder", "precision", "last")
+_FIELDS = ("grad", "cast", "tracer", "recorder", "precision", "last", "ones")
 MODE: ContextVar[Mode] = ContextVar("ruda.mode", default=Mode())
 
 
@@ -88,14 +105,16 @@ def recording(grad: bool, **changes: Any) -> Using:
     return Using(Mode(grad, tracer=tracer, **changes))
 
 
-def pulling(create_graph: bool, retain_graph: bool) -> Using:
+def pulling(create_graph: bool, retain_graph: bool, ones: tuple[Any, ...] = ()) -> Using:
     """As ``recording``, for the vjps of a walk; outside of a trace they know when it is the last.
 
-    Nodes that are recorded again are never walked for the last time.
+    Nodes that are recorded again are never walked for the last time. The last walk also tells the
+    handles that it began with, ``ones``.
     """
     mode = MODE.get()
-    last = not (create_graph or retain_graph or mode.tracer is not None)
-    return Using(_LAST) if last else recording(create_graph)
+    if create_graph or retain_graph or mode.tracer is not None:
+        return recording(create_graph)
+    return Using(Mode(False, last=True, ones=ones) if ones else _LAST)
 
 
 class ModeSwitch(ContextDecorator):

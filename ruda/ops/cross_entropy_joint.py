@@ -1,24 +1,33 @@
-"""Cross-entropy of logits together with its gradient, whose upstream factor is known beforehand."""
+"""Cross-entropy of logits together with its gradient, whose upstream factor is known beforehand.
+
+Without a factor there is no gradient, but losses have the very bits that they have beside one.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ruda.core.dtypes import FLOAT, INTEGER
 from ruda.core.errors import ShapeError
-from ruda.ops import cross_entropy
+from ruda.core.spec import is_absent
+from ruda.ops import cross_entropy_rows
+from ruda.ops.create import zeros
 from ruda.ops.rowwise import statistics_dtype
 from ruda.ops.rules import Specs
 from ruda.ops.table import TABLE, fused
 from ruda.tensor.tensor import RudaTensor
 
 # Importing the module is what lists its rows.
-_FORWARD, _BACKWARD = (TABLE[f"{cross_entropy.NAME}{end}"] for end in ("", "_backward"))
+_FORWARD, _BACKWARD = (TABLE[f"{cross_entropy_rows.NAME}{end}"] for end in ("", "_backward"))
 
 
 def _shape(op: Any, specs: Specs, *attrs: Any) -> Any:
     dy, *others = specs
     rows = _FORWARD.shape(op, others, *attrs)  # type: ignore[misc]
+    if is_absent(dy):
+        return (0,), *rows
     if dy.shape != rows[0]:
         raise ShapeError(op.name, "dy does not fit", dy.shape, rows[0])
     return others[0].shape, *rows
@@ -31,6 +40,8 @@ def _dtype(op: Any, specs: Specs, *attrs: Any) -> Any:
 
 def _reference(dy: Any, logits: Any, target: Any, weight: Any, *attrs: Any) -> Any:
     loss, lse = _FORWARD.numpy(logits, target, weight, *attrs)  # type: ignore[misc]
+    if dy is None:
+        return np.zeros(0, logits.dtype), loss, lse
     dx = _BACKWARD.numpy(dy, logits, target, lse, weight, *attrs)  # type: ignore[misc]
     return dx, loss, lse
 
@@ -44,12 +55,17 @@ def _reference(dy: Any, logits: Any, target: Any, weight: Any, *attrs: Any) -> A
     takes={"dy": FLOAT, "logits": FLOAT, "target": INTEGER},
     dtype=_dtype,
     numpy=_reference,
-    optional=("weight",),
+    optional=("dy", "weight"),
     cast="high",
 )
-def _joint(dy: RudaTensor, logits: RudaTensor, target: RudaTensor, weight: Any, *attrs: Any) -> Any:
-    """The gradient in the logits for ``dy`` of each example, the losses, the log-sum-exp."""
+def _joint(dy: Any, logits: RudaTensor, target: RudaTensor, weight: Any, *attrs: Any) -> Any:
+    """The gradient in the logits for ``dy`` of each example, the losses, the log-sum-exp.
+
+    Without ``dy`` the gradient has length 0.
+    """
     loss, lse = _FORWARD.call(logits, target, weight, *attrs)
+    if dy is None:
+        return zeros(0, dtype=logits.dtype, device=logits.device), loss, lse
     return _BACKWARD.call(dy, logits, target, lse, weight, *attrs), loss, lse
 
 

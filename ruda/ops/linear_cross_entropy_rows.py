@@ -22,7 +22,7 @@ from ruda.ops.cast import astype
 from ruda.ops.class_gradient import class_gradient
 from ruda.ops.counting import counts
 from ruda.ops.create import zeros
-from ruda.ops.cross_entropy import check_classes
+from ruda.ops.cross_entropy_rows import check_classes
 from ruda.ops.getitem import getitem
 from ruda.ops.join import concat
 from ruda.ops.matmul import matmul

@@ -17,7 +17,7 @@ from ruda.core.spec import is_absent
 from ruda.ops.arith import divide, multiply
 from ruda.ops.cast import astype
 from ruda.ops.create import full_like, zeros
-from ruda.ops.cross_entropy import check_classes
+from ruda.ops.cross_entropy_rows import check_classes
 from ruda.ops.linear_cross_entropy_rows import (
     NAME,
     backward_row,

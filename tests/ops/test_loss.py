@@ -10,7 +10,7 @@ import pytest
 import ruda
 import ruda.nn.functional as F
 from ruda.core.errors import DTypeError, ShapeError
-from ruda.ops import cross_entropy, cross_entropy_joint
+from ruda.ops import cross_entropy_joint, cross_entropy_rows
 from ruda.ops.table import TABLE
 from tests.ops.peer import assert_near, assert_same, torch
 
@@ -178,12 +178,12 @@ def test_classes_as_floats_are_told_to_be_integers() -> None:
 def gradient(name: str, dy: Any, dtype: str = "float32") -> Any:
     """What a row makes of ``dy``, the gradient in the losses of five examples."""
     given = [dy, ruda.ones((5, 7), dtype=dtype), ruda.asarray(TARGET)]
-    if name == f"{cross_entropy.NAME}_backward":
+    if name == f"{cross_entropy_rows.NAME}_backward":
         given.append(ruda.ones(5, dtype=dtype))
     return TABLE[name].call(*given, None, 1, -100, 0.0, 0.0)
 
 
-BOTH = f"{cross_entropy.NAME}_backward", cross_entropy_joint.ROW.name
+BOTH = f"{cross_entropy_rows.NAME}_backward", cross_entropy_joint.ROW.name
 
 
 @pytest.mark.parametrize("name", BOTH)

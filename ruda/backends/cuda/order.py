@@ -218,6 +218,7 @@ class Order:
             return out
 
         call.by_body = getattr(run, "by_body", False)  # type: ignore[attr-defined]
+        call.keeps = getattr(run, "keeps", False)  # type: ignore[attr-defined]
         call.parts = getattr(run, "parts", None)  # type: ignore[attr-defined]
         call.settle = getattr(run, "settle", None)  # type: ignore[attr-defined]
         call.strategy = getattr(run, "strategy", None)  # type: ignore[attr-defined]

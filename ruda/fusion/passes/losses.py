@@ -13,7 +13,7 @@ from typing import Any
 from ruda.fusion.graph import Graph, Instruction, Value
 from ruda.fusion.passes.flow import Flow
 from ruda.ops import cross_entropy_joint
-from ruda.ops.cross_entropy import NAME
+from ruda.ops.cross_entropy_rows import NAME
 from ruda.tensor.dispatch import OPS
 
 _LOSS, _GRADIENT, _MEAN = NAME, f"{NAME}_backward", "mean_where_counted"

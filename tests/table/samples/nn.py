@@ -188,6 +188,11 @@ SAMPLES = {
         Sample(((3,), (3, 4), np.array([1, -100, 3]), (4,)), (1, -100, 0.1, 0.01)),
         Sample(((2, 3), (2, 4, 3), indices(4, 2, 3), None), (1, -100, 0.0, 0.0)),
         Sample(((0,), (0, 4), indices(4, 0), None), (1, -100, 0.2, 0.0)),
+        Sample((None, (3, 4), np.array([1, -100, 3]), None), (1, -100, 0.1, 0.01)),
+    ],
+    "cross_entropy_ahead": [
+        Sample(((3, 4), np.array([1, -100, 3])), (-100, 0.1, 0.01, True, False)),
+        Sample(((2, 3, 4), indices(4, 2, 3)), (-100, 0.0, 0.0, False, False)),
     ],
     "over_counted": [
         Sample(((), np.array([1, -100, 3])), (-100,)),

@@ -15,6 +15,7 @@ from ruda.backends.cuda.faults import Form, coordinates
 from ruda.backends.cuda.memory import allocate
 from ruda.backends.cuda.prim.row_kernel import Kernel
 from ruda.backends.cuda.prim.row_operands import (
+    Side,
     Work,
     column_of,
     given,
@@ -24,13 +25,14 @@ from ruda.backends.cuda.prim.row_operands import (
     supported,
 )
 from ruda.backends.cuda.prim.row_sharing import held_sharing
-from ruda.backends.cuda.prim.rows import bind
+from ruda.backends.cuda.prim.rows import Parts, bind, launches
 from ruda.backends.cuda.prim.softmax import ONLINE, ONLINE_BEFORE, ONLINE_THEN
 from ruda.backends.cuda.row_programs import Pass, Program
 from ruda.core.dtypes import DType, compute_of
 from ruda.core.errors import IndexRangeError
+from ruda.core.shapes import Shape
 from ruda.core.spec import Spec, spec_of
-from ruda.ops.cross_entropy import NAME
+from ruda.ops.cross_entropy_rows import NAME
 
 _SCALARS = ("ignore_index", "label_smoothing", "z_loss")
 _COUNTED = "const bool counted = target != (i64)at.ignore_index;"
@@ -131,6 +133,18 @@ struct Exp { static __device__ __forceinline__ T of(T v) { return exp_of(v); } }
 
 def _joint_program(weighted: bool, smooth: bool) -> Program:
     """Loss and gradient of a row; a target that is no class has NaN and no gradient."""
+    alone = _parted_program(weighted, smooth)
+    (sweep,) = alone.passes
+    then = f"{sweep.then}\n{_slope(weighted, smooth).replace('counted', 'valid')}"
+    return replace(
+        alone,
+        name=alone.name.replace("_parted", "_joint"),
+        passes=(replace(sweep, then=then), _pass(weighted, smooth, "own", "valid")),
+    )
+
+
+def _parted_program(weighted: bool, smooth: bool) -> Program:
+    """The loss of a row, in the order in which it is added up beside the gradient."""
     forward = _forward_program(weighted, smooth)
     (sweep,) = forward.passes
     sums = ("top", "total", "picked", "flat")[: 3 + smooth]
@@ -140,15 +154,11 @@ def _joint_program(weighted: bool, smooth: bool) -> Program:
     join_levels<LANES, HALF, Exp>(level, scratch, turn);{joined}
 }}
 {_LSE}
-{_loss(weighted, smooth, "")}
-{_slope(weighted, smooth).replace("counted", "valid")}"""
+{_loss(weighted, smooth, "")}"""
     return replace(
         forward,
-        name=forward.name.replace("entropy", "entropy_joint"),
-        passes=(
-            replace(sweep, pack=sweep.pack + _PICKED, folds=(), then=then),
-            _pass(weighted, smooth, "own", "valid"),
-        ),
+        name=forward.name.replace("entropy", "entropy_parted"),
+        passes=(replace(sweep, pack=sweep.pack + _PICKED, folds=(), then=then),),
         before=_JOINT_BEFORE + "\nT flat = T(0);" * smooth,
         functions=f"{forward.functions}\n{_JOINT_FUNCTIONS}",
         folded=len(sums),
@@ -208,31 +218,26 @@ def _bound(client: Any, plan: Any) -> Callable[..., Any] | None:
     logits = specs[args.index("logits")]
     shape, outs = logits.shape, plan.out if isinstance(plan.out, tuple) else (plan.out,)
     wide = compute_of(logits.dtype)
-    inputs = []
-    for arg, i in places.items():
-        if arg == "logits":
-            inputs.append(rows_of(arg, specs[i], shape))
-        elif arg == "weight":
-            inputs.append(column_of(arg, specs[i], shape, axis))
-        else:
-            inputs.append(row_of(arg, specs[i], shape, (axis,)))
+    inputs = [_side(arg, specs[i], shape, axis) for arg, i in places.items()]
     weighted, smooth = "weight" in places, smoothing > 0
     mass = _Mass(client, specs[-1], wide) if weighted and smooth else None
     if mass is not None:
         inputs.append(one_of("mass", mass.spec, shape))
-    written = (rows_of("dx", outs[0], shape),) if kind.writes else ()
+    parted = kind.keeps and "dy" not in places
+    written = (rows_of("dx", outs[0], shape),) if kind.writes and not parted else ()
     scalars = (float(ignore), smoothing, z_loss)
     target = specs[args.index("target")]
     form = _Classes(NAME, target, axis, shape[axis], ignore) if kind.tells else None
     work = Work(client, shape, (axis,), tuple(inputs), written, wide, wide, scalars, form)
     if not supported(work):
         return None
-    program = kind.program(weighted, smooth)
+    program = (_parted_program if parted else kind.program)(weighted, smooth)
     held = program if kind.keeps else None
     order = tuple(places.values())
     if mass is not None:
         order = (*order, len(specs))
-    inner = bind(plan, work, held, program, order)
+    bound = _without_gradient if parted else bind
+    inner = bound(plan, work, held, program, order)
     assert inner is not None
 
     def run(*handles: Any) -> Any:
@@ -242,6 +247,28 @@ def _bound(client: Any, plan: Any) -> Callable[..., Any] | None:
     made = inner if mass is None else run
     made.keeps = held is not None and _keeps(work, held)  # type: ignore[attr-defined]
     return made
+
+
+def _side(arg: str, spec: Spec, shape: Shape, axis: int) -> Side:
+    if arg == "logits":
+        return rows_of(arg, spec, shape)
+    if arg == "weight":
+        return column_of(arg, spec, shape, axis)
+    return row_of(arg, spec, shape, (axis,))
+
+
+def _without_gradient(
+    plan: Any, work: Work, held: Program | None, stream: Program, places: Sequence[int]
+) -> Callable[..., Any]:
+    """As ``bind``, of a plan whose first output has length 0."""
+    none, *outs = plan.out
+    launch = launches(Parts(work, held, stream, tuple(places)), tuple(outs))
+
+    def run(*handles: Any) -> Any:
+        made = launch([handles[i].address for i in places])
+        return allocate(work.client.pool, none), *made
+
+    return run
 
 
 def quickly(program: Program) -> Program:

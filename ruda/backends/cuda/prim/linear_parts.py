@@ -16,7 +16,7 @@ from ruda.backends.cuda.memory import allocate, allocate_piece, handle_over
 from ruda.backends.cuda.prim.cross_entropy import Into
 from ruda.core.dtypes import DType, compute_of, int64
 from ruda.core.spec import Spec, is_absent, spec_of
-from ruda.ops import cross_entropy, linear_cross_entropy_rows
+from ruda.ops import cross_entropy_rows, linear_cross_entropy_rows
 from ruda.ops.arith import add, divide
 from ruda.ops.cast import astype
 from ruda.ops.counting import counts
@@ -77,7 +77,7 @@ class Known:
         logits = spec_of(client, (rows, self.classes), self.wide)
         given = [spec_of(client, (rows,), self.wide)] * joint
         given += [logits, spec_of(client, (rows,), int64)]
-        name, attrs = cross_entropy.NAME + "_joint" * joint, self.plan.attrs[:-1]
+        name, attrs = cross_entropy_rows.NAME + "_joint" * joint, self.plan.attrs[:-1]
         quick = self.kind.is_half
         return Into(client, linear_cross_entropy_rows.NAME, name, given, dx, attrs, over, quick)
 

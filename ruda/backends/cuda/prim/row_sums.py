@@ -43,7 +43,7 @@ class Summing:
     def __call__(self, out: Sequence[int], sums: Sequence[Any], given: Sequence[int]) -> None:
         """Queue all launches, for addresses of outputs, handles of sums, addresses of operands."""
         sides = self.work.inputs
-        read = [a for a, side in zip(given, sides, strict=True) if side.role != "value"]
+        read = [a for a, side in zip(given, sides, strict=True) if side.role in ("rows", "column")]
         vec = self.rows.pick((*read, *out))
         found = self.made.get(vec)
         if found is None:

@@ -70,7 +70,7 @@ def launches(parts: Parts, out: Any) -> Callable[[Sequence[int]], tuple[Any, ...
         summing = Summing(work, parts.stream, parts.stream)
     else:
         kernel = Kernel(work, parts.held, parts.stream, skews=True)
-    values = [i for i, side in enumerate(work.inputs) if side.role == "value"]
+    packed = [i for i, side in enumerate(work.inputs) if side.role in ("rows", "column")]
     form, faults = work.form, client.faults
 
     def run(given: Sequence[int]) -> tuple[Any, ...]:
@@ -79,7 +79,7 @@ def launches(parts: Parts, out: Any) -> Callable[[Sequence[int]], tuple[Any, ...
         if parts.sums:
             summing(written[:count], outs[count:], given)
             return outs
-        read = [a for i, a in enumerate(given) if i not in values] if values else given
+        read = [given[i] for i in packed]
         launcher, _, _ = kernel.made(kernel.pick((*read, *written[:count])))
         if form is None:
             launcher(*written, *given)

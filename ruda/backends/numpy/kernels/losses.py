@@ -19,7 +19,7 @@ from ruda.backends.numpy.kernels.sums import top, total
 from ruda.backends.numpy.memory import handle_of
 from ruda.backends.numpy.pool import POOL
 from ruda.core.spec import is_absent
-from ruda.ops.cross_entropy import check_classes
+from ruda.ops.cross_entropy_rows import check_classes
 
 _F = np.float32
 

@@ -13,7 +13,7 @@ from ruda.backends.numpy.kernels.steps import attention, elements, losses, norms
 from ruda.backends.numpy.kernels.steps.builder import Builder, Laid
 from ruda.backends.numpy.kernels.steps.places import LINE, Block, Place
 from ruda.backends.numpy.memory import address, handle_of
-from ruda.ops.cross_entropy import check_classes
+from ruda.ops.cross_entropy_rows import check_classes
 
 
 class Row(NamedTuple):
