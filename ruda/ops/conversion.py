@@ -14,7 +14,7 @@ from ruda.core.errors import ArgumentError, DTypeError, IntegerRangeError, Shape
 from ruda.ops.cast import astype, to
 from ruda.ops.movement import copy as _copy
 from ruda.tensor.dlpack import of_device, to_array
-from ruda.tensor.operands import native
+from ruda.tensor.operands import as_scalar, native
 from ruda.tensor.tensor import RudaTensor, from_array, wrap
 
 
@@ -150,6 +150,9 @@ def _read_leaves(obj: Any) -> Any:
 
 def _known(values: Any) -> Any:
     if values.dtype.kind in "OUSM":
+        for item in values.flat:
+            # Of a number that a trace does not know, this says so.
+            as_scalar(item)
         hint = "a list of numbers of equal lengths"
         raise DTypeError("asarray", "not numbers", got=f"dtype {values.dtype}", hint=hint)
     as_dtype(values.dtype, "asarray")

@@ -22,7 +22,7 @@ from ruda.ops.movement import broadcast_to, expand_dims, moveaxis, reshape
 from ruda.ops.strides import shown
 from ruda.tensor.dispatch import OPS
 from ruda.tensor.mutation import assign, update
-from ruda.tensor.operands import as_scalar
+from ruda.tensor.operands import WeakScalar, as_scalar
 from ruda.tensor.tensor import RudaTensor
 
 _PUT = OPS["index_put"]
@@ -206,7 +206,7 @@ def _shape_of(value: Any) -> Shape | None:
     """The shape of a value that is a tensor or a scalar; None for anything else."""
     if value.__class__ is RudaTensor:
         return value.spec.shape
-    return () if as_scalar(value) is not None else None
+    return () if isinstance(value, WeakScalar) or as_scalar(value) is not None else None
 
 
 def _trimmed(value: Any, rank: int) -> Any:

@@ -64,14 +64,17 @@ def operand(op: str, value: Any, client: Any) -> tuple[Spec, Any, Any] | None:
 
 
 def as_scalar(value: Any) -> bool | int | float | complex | None:
-    """The Python scalar that ``value`` means, or None when it is no scalar."""
+    """The Python scalar that ``value`` means, or None when it is no scalar.
+
+    A scalar that is not known yet raises what says so, with the line.
+    """
     if isinstance(value, np.generic):
         value = _python_scalar(value)
     kinds: tuple[Any, ...] = (bool, int, float, complex)
     for cls in kinds:
         if isinstance(value, cls):
             return value if value.__class__ is cls else cls(value)  # type: ignore[no-any-return]
-    return None
+    return float(value) if isinstance(value, WeakScalar) else None  # type: ignore[arg-type]
 
 
 def _python_scalar(value: np.generic[Any]) -> Any:

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import ruda
+import ruda.nn.functional as F
 from ruda.core.errors import ArgumentError, CaptureError
 from ruda.fusion import shadow
 from tests.fusion.twins import bits
@@ -62,6 +63,14 @@ def test_reading_a_value_names_the_line(read: Callable[[Any], Any]) -> None:
         lambda x, rate: f"{rate:.2f}",
         lambda x, rate: x * {1.0: 2}.get(rate, 1),
         lambda x, rate: ruda.zeros((rate,)),
+        lambda x, rate: F.dropout(x, rate),
+        lambda x, rate: F.layer_norm(x, eps=rate),
+        lambda x, rate: ruda.full((2,), rate),
+        lambda x, rate: ruda.asarray([[rate, 1.0]]),
+        lambda x, rate: ruda.linspace(0.0, rate, 3),
+        lambda x, rate: ruda.pad(x, 1, value=rate),
+        lambda x, rate: ruda.random.normal((2,), 0.0, rate),
+        lambda x, rate: F.attention(*[x[None, None, None]] * 3, scale=rate),
     ],
 )
 def test_the_value_of_a_float_argument_is_not_known(use: Any) -> None:
