@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 
@@ -104,3 +105,65 @@ def test_kernels_that_cannot_be_compiled_together_are_compiled_alone(
     assert len({m.code for m in batches.loadable(wanted, "sm_90a")}) == 2
     with pytest.raises(compiler.CompileError, match="same does not compile"):
         batches.loadable([*wanted, (kernel.format("nothing"), "same")], "sm_90a")
+
+
+def test_headers_get_on_with_each_other_or_are_apart() -> None:
+    """One program of all headers for each way to choose between those that are apart."""
+    from ruda.backends.cuda import batches
+
+    texts = {path.stem: path.read_text("utf-8") for path in (compiler.INCLUDE / "ruda").iterdir()}
+    for chosen in itertools.product(*map(sorted, batches._APART)):
+        left = set().union(*batches._APART).difference(chosen)
+        used = [
+            name
+            for name in sorted(texts)
+            if left.isdisjoint({name, *batches._names_of(texts[name])})
+        ]
+        assert set(chosen) <= set(used)
+        source = "".join(f'#include "ruda/{name}.cuh"\n' for name in used)
+        compiler.compile_cubin(source + SOURCE, "k", "sm_90a")
+
+
+def test_programs_are_few_and_as_long_as_each_other() -> None:
+    from ruda.backends.cuda import batches
+
+    heads = ("rows", "fold", "keys", "philox", "math", "scores")
+    lines = [f'#include "ruda/{heads[k % 6]}.cuh"\n' for k in range(40)]
+    sources = [line + "// text\n" * (20 * (k % 7)) for k, line in enumerate(lines)]
+    groups = batches.grouped(sources, 8)
+    assert len(groups) == 8
+    assert sorted(s for group in groups for s in group) == sorted(sources)
+    works = [sum(map(batches.effort, group)) for group in groups]
+    assert max(works) < 1.3 * min(works)
+    for group in groups:
+        names = frozenset().union(*map(batches._names_of, group))
+        assert not any(two <= names for two in batches._APART)
+    # As many as there are sides, if no more are wanted, and never one without a kernel.
+    assert len(batches.grouped(sources[:4], 1)) == 2
+    assert len(batches.grouped(sources[:3], 8)) == 3
+
+
+def test_a_training_step_is_eight_programs_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All kernels of a GPT that a start with nothing on disk would have to compile."""
+    import ruda
+    from benchmarks.works import cold
+    from ruda.backends.cuda import batches
+    from ruda.core.devices import override
+    from tests.fusion.dry import DryDriver, dry
+
+    asked: list[tuple[str, str]] = []
+    monkeypatch.setattr(DryDriver, "lazy", True)
+    monkeypatch.setattr(DryDriver, "lacks", lambda *_: True, raising=False)
+    monkeypatch.setattr(
+        DryDriver, "load_all", lambda self, wanted: asked.extend(wanted), raising=False
+    )
+    for name, size in {"WIDTH": 64, "HEADS": 2, "LAYERS": 2, "BATCH": 4, "CONTEXT": 128}.items():
+        monkeypatch.setattr(cold, name, size)
+    with dry():
+        before = override()
+        try:
+            cold.by_ruda()()
+        finally:
+            ruda.set_default_device(before)
+    groups = batches.grouped(list(dict.fromkeys(source for source, _ in asked)), 8)
+    assert len(groups) <= 8 < sum(map(len, groups))

@@ -1,9 +1,9 @@
 """Many kernels compiled at once: a few programs, one thread each.
 
 Starting NVRTC on a program costs more than most kernels do, so kernels share programs: each source
-lies in a namespace of its own behind their headers. The code of a program is kept on disk once,
-and beside it, for each source, a file that names it. NVRTC lets go of the interpreter while it
-works.
+lies in a namespace of its own behind the headers of all. The code of a program is kept on disk
+once, and beside it, for each source, a file that names it. NVRTC lets go of the interpreter while
+it works.
 """
 
 from __future__ import annotations
@@ -18,9 +18,15 @@ from typing import NamedTuple
 from ruda.backends.cuda import cache, compiler
 
 _DEFINED = re.compile(r"^#define (\w+)", re.MULTILINE)
-_MOST_PROGRAMS = 16
-# What kernels of these headers take against one that moves memory; starting a program takes 0.5.
-_EFFORT = {"rows": 4, "limits": 8, "fold": 2, "keys": 2}
+_NAMED = re.compile(r"ruda/(\w+)\.cuh")
+_POWER = re.compile(r"\bpow\(")
+_MOST_PROGRAMS = 8
+# Headers that have names in common, so that no program includes both.
+_APART = (frozenset({"fold", "rows"}), frozenset({"keys", "philox"}))
+# Milliseconds that kernels of these headers take beside those for each 1000 characters of text and
+# for each power in double precision, as measured; starting a program takes 36.
+_EFFORT = {"shared_rows": 220, "scores": 200, "rows": 60, "fold": 25}
+_LENGTH, _EACH_POWER = 15, 100
 
 
 class Loadable(NamedTuple):
@@ -57,28 +63,57 @@ def headers_of(source: str) -> tuple[str, ...]:
 
 
 def program(sources: Sequence[str]) -> str:
-    """One program with the kernels of all ``sources``, which include the same."""
+    """One program with the kernels of all ``sources``, whose headers get on with each other."""
+    headers = dict.fromkeys(line for source in sources for line in headers_of(source))
     parts = []
     for k, source in enumerate(sources):
         lines = source.splitlines()
         rest = "\n".join(line for line in lines if not line.startswith("#include"))
         undone = "\n".join(f"#undef {name}" for name in dict.fromkeys(_DEFINED.findall(rest)))
         parts.append(f"namespace part_{k} {{\n{rest}\n}}\n{undone}\n")
-    return "\n".join([*headers_of(sources[0]), *parts])
+    return "\n".join([*headers, *parts])
+
+
+def _names_of(source: str) -> frozenset[str]:
+    """The headers of ``source`` and those that they include, by name."""
+    return frozenset(_NAMED.findall(" ".join(compiler.headers_of(source))))
+
+
+def grouped(sources: Sequence[str], most: int) -> list[list[str]]:
+    """``sources`` in at most ``most`` programs that take about as long as each other.
+
+    Where headers are apart there is a program for each side at least.
+    """
+    sides: list[tuple[set[str], list[str]]] = []
+    for source in sources:
+        names = _names_of(source)
+        fits = (side for side in sides if not any(two <= names | side[0] for two in _APART))
+        side = next(fits, None)
+        if side is None:
+            sides.append(side := (set(), []))
+        side[0].update(names)
+        side[1].append(source)
+    counts = [1] * len(sides)
+    works = [sum(map(effort, members)) for _, members in sides]
+    while sum(counts) < min(most, len(sources)):
+        shares = [
+            work / count if count < len(members) else 0.0
+            for work, count, (_, members) in zip(works, counts, sides, strict=True)
+        ]
+        counts[shares.index(max(shares))] += 1
+    return [
+        group
+        for (_, members), count in zip(sides, counts, strict=True)
+        for group in shared(members, count)
+    ]
 
 
 def _compiled(
     sources: Sequence[str], names: dict[str, list[str]], arch: str
 ) -> list[tuple[bytes, list[str]]]:
-    alike: dict[tuple[str, ...], list[str]] = {}
-    for source in sources:
-        alike.setdefault(headers_of(source), []).append(source)
-    most, work = min(_MOST_PROGRAMS, os.cpu_count() or 1), sum(map(effort, sources))
-    groups = []
-    for found in alike.values():
-        groups += shared(found, round(most * sum(map(effort, found)) / work))
-    if not groups:
+    if not sources:
         return []
+    groups = grouped(sources, min(_MOST_PROGRAMS, os.cpu_count() or 1))
 
     def compiled(group: list[str]) -> list[tuple[bytes, list[str]]]:
         if len(group) == 1:
@@ -98,19 +133,18 @@ def _compiled(
         return [found for part in threads.map(compiled, groups) for found in part]
 
 
-def effort(source: str) -> int:
-    """How long a source takes to compile, in kernels that move memory."""
-    names = (line.partition("ruda/")[2].partition(".")[0] for line in headers_of(source))
-    return max((_EFFORT.get(name, 1) for name in names), default=1)
+def effort(source: str) -> float:
+    """About how many milliseconds a source takes to compile."""
+    header = max((_EFFORT.get(name, 0) for name in _names_of(source)), default=0)
+    return header + _LENGTH * len(source) / 1000 + _EACH_POWER * len(_POWER.findall(source))
 
 
-def shared(sources: Sequence[str], most: int) -> list[list[str]]:
-    """``sources`` in at most ``most`` groups of about the same length of text, and one at least."""
-    count = max(1, min(most, len(sources)))
+def shared(sources: Sequence[str], count: int) -> list[list[str]]:
+    """``sources`` in ``count`` groups of about the same effort."""
     groups: list[list[str]] = [[] for _ in range(count)]
-    sizes = [0] * count
-    for source in sorted(sources, key=len, reverse=True):
-        least = sizes.index(min(sizes))
+    works = [0.0] * count
+    for source in sorted(sources, key=effort, reverse=True):
+        least = works.index(min(works))
         groups[least].append(source)
-        sizes[least] += len(source)
+        works[least] += effort(source)
     return groups
