@@ -114,11 +114,13 @@ def train(options: argparse.Namespace) -> tuple[Denoiser, list[float]]:
         return loss
 
     run = ruda.compile(step) if options.compile else step
+    # Loaders make batches on the CPU, whatever the model is on.
+    device = ruda.default_device()
     losses: list[float] = []
     with tqdm(total=options.steps, unit="step", dynamic_ncols=True) as bar:
         while len(losses) < options.steps:
             for x, digit in sampler:
-                losses.append(run(x, digit).item())
+                losses.append(run(x.to(device), digit.to(device)).item())
                 bar.update()
                 bar.set_postfix_str(f"loss {np.mean(losses[-100:]):.3f}")
                 if len(losses) == options.steps:

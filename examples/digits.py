@@ -67,7 +67,7 @@ def judge(model: nn.Module, loader: data.DataLoader) -> tuple[float, list[tuple[
     model.eval()
     wrong, count = [], 0
     for x, y in loader:
-        found = ruda.argmax(model(x), axis=1)
+        found = ruda.argmax(model(x.to(ruda.default_device())), axis=1)
         count += len(y)
         pairs = zip(y.tolist(), found.tolist(), strict=True)
         wrong += [pair for pair in pairs if pair[0] != pair[1]]
@@ -112,10 +112,12 @@ def train(options: argparse.Namespace) -> Result:
         return loss
 
     run = ruda.compile(step) if options.compile else step
+    # Loaders make batches on the CPU, whatever the model is on.
+    device = ruda.default_device()
     losses, start = [], perf_counter()
     bar = tqdm(range(options.epochs), unit="epoch", dynamic_ncols=True)
     for _ in bar:
-        losses.append(float(np.mean([run(x, y).item() for x, y in loader])))
+        losses.append(float(np.mean([run(x.to(device), y.to(device)).item() for x, y in loader])))
         bar.set_postfix_str(f"loss {losses[-1]:.3f}")
     seconds = perf_counter() - start
     return Result(model, losses, *judge(model, test), seconds)
