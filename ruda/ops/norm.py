@@ -10,6 +10,7 @@ from typing import Any
 
 from ruda.core.errors import NormalizationShapeError
 from ruda.core.shapes import Shape, normalize_axes, normalize_axis
+from ruda.core.spec import is_absent
 from ruda.ops.arith import rsqrt
 from ruda.ops.cast import astype
 from ruda.ops.movement import expand_dims, reshape, squeeze
@@ -157,13 +158,20 @@ def rms_dtype(op: Any, specs: Specs, *_: Any) -> Any:
     return own_dtypes(specs), (specs[0].dtype, statistics_dtype(specs[0]))
 
 
+def _rms_backward_dtype(op: Any, specs: Specs, *_: Any) -> Any:
+    # Rounded once, to the parameter's dtype, by what adds it up.
+    x, weight = specs[1:3]
+    dw = statistics_dtype(x) if is_absent(weight) else weight.dtype
+    return own_dtypes(specs), (x.dtype, dw)
+
+
 @fused(
     "rms_norm_backward",
     "dy x weight rstd",
     "axis",
     "dx dw",
     shape=lambda op, specs, axis: (specs[1].shape, (specs[1].shape[axis],)),
-    dtype=_backward_dtype,
+    dtype=_rms_backward_dtype,
     numpy=reference.rms_norm_backward,
     optional=("weight",),
     **COLUMNS,
@@ -176,7 +184,10 @@ def _rms_norm_backward(
     z = wide(x) * scale
     u = g if weight is None else g * along(wide(weight), axis, x.ndim)
     dx = scale * (u - z * mean_of(u * z, axis=axis, keepdims=True))
-    return astype(dx, x.dtype, copy=False), sum(g * z, axis=_others(x, axis))
+    dw = sum(g * z, axis=_others(x, axis))
+    if weight is not None:
+        dw = astype(dw, weight.dtype, copy=False)
+    return astype(dx, x.dtype, copy=False), dw
 
 
 def rms_vjp(g: Any, x: Any, weight: Any, rstd: Any, axis: int) -> Any:

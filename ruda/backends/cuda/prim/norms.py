@@ -156,8 +156,8 @@ def _backward(client: Any, plan: Any) -> Callable[..., Any] | None:
     specs, (axis,), out = plan.specs, plan.attrs, plan.out
     places, shape = given(specs, plan.op.args), plan.out[0].shape
     inputs = tuple(_side(arg, specs[i], shape, axis) for arg, i in places.items())
-    outs, wide = (rows_of("dx", out[0], shape),), out[1].dtype
-    work = Work(client, shape, (axis,), inputs, outs, wide, wide)
+    outs, wide = (rows_of("dx", out[0], shape),), compute_of(out[0].dtype)
+    work = Work(client, shape, (axis,), inputs, outs, out[1].dtype, wide)
     program = _backward_program(plan.op.name, "weight" in places)
     return bind_sums(plan, work, program, tuple(places.values()))
 
