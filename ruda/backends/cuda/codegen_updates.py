@@ -10,16 +10,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ruda.backends.cuda.types import code_of, computed, stored
-from ruda.core.dtypes import DType
+from ruda.core.dtypes import DType, float32
 
 THREADS = 256
 # Elements that a block has: of many, so many that what it computes once is nothing beside them.
 LEAST, MOST = 1 << 11, 1 << 15
+# Blocks of a multiprocessor that a crowded formula names from sm_100 on.
+_RESIDENT = 4
 
 
 @dataclass(frozen=True)
 class Formula:
-    """An optimizer step in C; ``settings`` are the row's scalars after the learning rate."""
+    """An optimizer step in C; ``settings`` are the row's scalars after the learning rate.
+
+    ``crowded``: it has so many constants beside its state that the compiler has to be told how many
+    registers there are.
+    """
 
     state: tuple[str, ...]
     settings: tuple[str, ...]
@@ -27,6 +33,7 @@ class Formula:
     move: str
     once: str = ""
     counted: bool = True
+    crowded: bool = False
 
 
 @dataclass(frozen=True)
@@ -68,7 +75,7 @@ class Update:
 
 _TEXT = """#include "ruda/earlier.cuh"
 #include "ruda/rows.cuh"
-
+{defined}
 typedef {compute} T;
 typedef {own} P;
 typedef {grad} G;
@@ -120,7 +127,7 @@ __device__ __forceinline__ void step_of(const u64* word, const G* grad, const do
     }}
 }}
 
-extern "C" __global__ void __launch_bounds__({threads})
+extern "C" __global__ void {bounds}
 {name}_one(const Words words, const G* grad, const double* scale, const bool* keep, i64 chunk) {{
     wait_for_earlier();
     const i64 n = (i64)words.at[WORDS - 1];
@@ -133,7 +140,7 @@ extern "C" __global__ void __launch_bounds__({threads})
 
 // table: [tensors, WORDS]; grads: their addresses; chunks: which tensor, and which part of `chunk`
 // elements of it.{arriving}
-extern "C" __global__ void __launch_bounds__({threads})
+extern "C" __global__ void {bounds}
 {name}_many(const u64* table, const u64* grads, const u32* chunks, const double* scale,
     const bool* keep, {parameters}i64 chunk) {{
     wait_for_earlier();
@@ -144,6 +151,16 @@ extern "C" __global__ void __launch_bounds__({threads})
 {stepping}
 }}
 {count}
+"""
+
+# Left to itself, the compiler of sm_100 and sm_120 aims at one block more than there are registers
+# for, and spills a few values for it.
+_CROWDED = f"""
+#if __CUDA_ARCH__ >= 1000
+#define BOUNDS __launch_bounds__({THREADS}, {_RESIDENT})
+#else
+#define BOUNDS __launch_bounds__({THREADS})
+#endif
 """
 
 _STEPPING = "    step_of(word, (const G*)grads[tensor], scale, keep, from, end, nullptr, nullptr);"
@@ -162,7 +179,7 @@ _COUNTING = """    __shared__ bool last;
 
 _COUNT = """
 // Steps of tensors that are all empty.
-extern "C" __global__ void __launch_bounds__({threads})
+extern "C" __global__ void {bounds}
 {name}_count(const u64* table, const bool* keep, u64 tensors) {{
     wait_for_earlier();
     const u64 i = (u64)blockIdx.x * {threads} + threadIdx.x;
@@ -179,9 +196,12 @@ def source(kernel: Update) -> str:
     own, count = stored(kernel.own), kernel.tensors
     at = count * 2
     step, stepping = "", _STEPPING
+    # Halves and float64 have other packs, and as many registers as they want.
+    crowded = kernel.formula.crowded and kernel.own is float32
+    bounds = "BOUNDS" if crowded else f"__launch_bounds__({THREADS})"
     if kernel.step is not None:
         places = {"threads": THREADS, "step": stored(kernel.step), "at": at, "to": at + 1}
-        step = _COUNT.format(name=kernel.name, **places)
+        step = _COUNT.format(name=kernel.name, bounds=bounds, **places)
         stepping = _COUNTING.format(**places)
     pointers = [f"    const P* {n}_from = (const P*)word[{j}];" for j, n in enumerate(names)]
     pointers += [f"    P* {n}_to = (P*)word[{count + j}];" for j, n in enumerate(names)]
@@ -200,6 +220,8 @@ def source(kernel: Update) -> str:
         pointers="\n".join(pointers),
         joined=" | ".join(f"word[{j}]" for j in range(2 * count)),
         threads=THREADS,
+        defined=_CROWDED * crowded,
+        bounds=bounds,
         loads="\n".join(
             f"        T {n}_[VEC]; widened({n}_, fetch<VEC>({n}_from + i));" for n in names
         ),

@@ -48,6 +48,7 @@ _AMSGRAD = Formula(
         *_MOMENTS,
     ),
     _AVERAGES + "top = ruda_max(top, v);\np -= m / (sqrt(top) / root + floor_) * size;",
+    crowded=True,
 )
 _NADAM = Formula(
     ("m", "v"),
@@ -62,6 +63,7 @@ _NADAM = Formula(
     _AVERAGES + "p -= (g * here + m * ahead) / (sqrt(v) / root + floor_);",
     "const double present = beta1 * (1.0 - 0.5 * pow(0.96, t * momentum_decay));\n"
     "const double coming = beta1 * (1.0 - 0.5 * pow(0.96, (t + 1.0) * momentum_decay));",
+    crowded=True,
 )
 _RADAM = Formula(
     ("m", "v"),
