@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ruda.autodiff.engine import check_seed, walk
+from ruda.autodiff.engine import Way, check_seed, walk, way_to
 from ruda.autodiff.trees import flatten, rebuilt
 from ruda.core.errors import ArgumentError, DTypeError, GradientError, ShapeError
 from ruda.core.mode import recording
@@ -42,16 +42,25 @@ def gradients(
             what = "an input does not require grad"
             raise GradientError("gradients", what, x.spec, hint="requires_grad_() on it first")
     given = seeds if seeds is not None else [None] * len(outputs)
-    pairs = [(o, seed) for o, seed in zip(outputs, given, strict=True) if o.node is not None]
-    roots = [(out.node, check_seed(out, seed, "gradients")) for out, seed in pairs]
-    ones = tuple(
-        made.handle for (_, made), (_, seed) in zip(roots, pairs, strict=True) if seed is None
-    )
-    found: dict[Any, RudaTensor] = {}
+    live = [(o, seed) for o, seed in zip(outputs, given, strict=True) if o.node is not None]
     wanted = {x.node for x in inputs}
-    retain = retain_graph or create_graph
-    walk(roots, found.__setitem__, wanted, retain, create_graph, ones)
+    found = _walked(live, wanted, create_graph, retain_graph or create_graph)
     return [found.get(x.node) for x in inputs]
+
+
+def _walked(
+    live: Sequence[tuple[RudaTensor, Any]],
+    wanted: set[Any],
+    create_graph: bool,
+    retain_graph: bool,
+    way: Way | None = None,
+) -> dict[Any, RudaTensor]:
+    """The cotangent of each node in ``wanted`` that recorded outputs with their seeds lead to."""
+    roots = [(out.node, check_seed(out, seed, "gradients")) for out, seed in live]
+    ones = tuple([r.handle for (_, r), (_, seed) in zip(roots, live, strict=True) if seed is None])
+    found: dict[Any, RudaTensor] = {}
+    walk(roots, found.__setitem__, wanted, retain_graph, create_graph, ones, way)
+    return found
 
 
 def value_and_grad(
@@ -114,6 +123,8 @@ def vjp(fn: Function, *primals: Any) -> tuple[Any, Function]:
     with recording(True):
         result = fn(*probes)
     outputs = flatten(result)
+    ends = [out.node for out in outputs]
+    way = way_to([end for end in ends if end is not None], {leaf.node for leaf in leaves})
 
     def pull(cotangent: Any) -> tuple[Any, ...]:
         seeds = flatten(cotangent)
@@ -122,8 +133,10 @@ def vjp(fn: Function, *primals: Any) -> tuple[Any, Function]:
                 "vjp", "cotangents do not match the result", len(seeds), len(outputs)
             )
         recorded = outer or any(s.node is not None for s in seeds)
-        parts = iter(_or_zeros(outputs, leaves, seeds, recorded, retain=True))
-        return tuple(rebuilt(p, lambda _: next(parts)) for p in primals)
+        # An output that was changed in place since then comes from elsewhere.
+        known = way if [out.node for out in outputs] == ends else None
+        parts = iter(_or_zeros(outputs, leaves, seeds, recorded, retain=True, way=known))
+        return tuple([rebuilt(p, lambda _: next(parts)) for p in primals])
 
     shown = result if outer else rebuilt(result, lambda t: t.detach())
     return shown, pull
@@ -228,15 +241,14 @@ def _or_zeros(
     seeds: Sequence[Any] | None,
     create_graph: bool,
     retain: bool = False,
+    way: Way | None = None,
 ) -> list[RudaTensor]:
     """``gradients`` with zeros where nothing depends on a leaf."""
-    given = [None] * len(outputs) if seeds is None else list(seeds)
+    given = [None] * len(outputs) if seeds is None else seeds
     live = [(o, s) for o, s in zip(outputs, given, strict=True) if o.node is not None]
-    found = gradients(
-        [o for o, _ in live],
-        leaves,
-        [s for _, s in live],
-        create_graph=create_graph,
-        retain_graph=retain,
-    )
-    return [zeros_like(x) if g is None else g for x, g in zip(leaves, found, strict=True)]
+    nodes = [x.node for x in leaves]
+    found = _walked(live, set(nodes), create_graph, retain or create_graph, way)
+    return [
+        g if (g := found.get(node)) is not None else zeros_like(x)
+        for node, x in zip(nodes, leaves, strict=True)
+    ]

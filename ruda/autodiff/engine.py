@@ -21,6 +21,8 @@ from ruda.tensor.node import Leaf, Node, Output, grad_of, set_grad, visiting
 from ruda.tensor.tensor import RudaTensor
 
 Edges: TypeAlias = tuple[Any, ...]
+# All nodes below the roots in topological order, and those that lead to a wanted one.
+Way: TypeAlias = tuple[list[tuple[Any, Edges]], set[Any] | None]
 
 
 def backward(root: RudaTensor, gradient: Any, retain_graph: bool, create_graph: bool) -> None:
@@ -75,16 +77,16 @@ def walk(
     retain_graph: bool,
     create_graph: bool,
     ones: tuple[Any, ...] = (),
+    way: Way | None = None,
 ) -> None:
     """Push cotangents from ``roots`` to the leaves and to the nodes in ``wanted``.
 
     ``arrive(node, g)`` is called with the finished cotangent of each leaf and wanted node. With
     ``wanted`` given, only nodes that lead to one of them are visited. ``ones`` are the handles of
-    the seeds that are known to be ones.
+    the seeds that are known to be ones. ``way`` is the ``way_to`` the wanted nodes, if known.
     """
-    order = _topological([node for node, _ in roots])
+    order, useful = way or way_to([node for node, _ in roots], wanted)
     visiting(order)
-    useful = None if wanted is None else _leading_to(order, wanted)
     pending: dict[Any, Any] = {}
     for node, seed in roots:
         _push(pending, node, seed)
@@ -109,6 +111,12 @@ def walk(
             _spread(node, edges, g, pending, useful, create_graph)
             if not retain_graph:
                 node.free()
+
+
+def way_to(roots: Sequence[Any], wanted: set[Any] | None) -> Way:
+    """What a walk from ``roots`` visits; the same each time, since nodes stay what they are."""
+    order = _topological(roots)
+    return order, None if wanted is None else _leading_to(order, wanted)
 
 
 def _gather(output: Output, g: RudaTensor, pending: dict[Any, Any]) -> None:
@@ -189,6 +197,6 @@ def _topological(roots: Sequence[Any]) -> list[tuple[Any, Edges]]:
 def _leading_to(order: Sequence[tuple[Any, Edges]], wanted: set[Any]) -> set[Any]:
     useful: set[Any] = set()
     for node, edges in order:
-        if node in wanted or any(e in useful for e in edges if e is not None):
+        if node in wanted or not useful.isdisjoint(edges):
             useful.add(node)
     return useful

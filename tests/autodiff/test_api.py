@@ -114,3 +114,12 @@ def test_mistakes_are_named() -> None:
         ruda.jvp(lambda x: x, [array(1.0)], [array(1.0, 2.0)])
     with pytest.raises(GradientError, match="an input does not require grad"):
         ruda.gradients([array(1.0)], [array(1.0)])
+
+
+def test_a_pull_follows_an_output_that_was_changed_in_place() -> None:
+    x = ruda.asarray([1.0, 2.0], requires_grad=True)
+    out, pull = ruda.vjp(lambda x: x * 3.0, x)
+    assert pull(ruda.ones(2))[0].tolist() == [3.0, 3.0]
+    out *= 2.0
+    assert pull(ruda.ones(2))[0].tolist() == [6.0, 6.0]
+    assert pull(ruda.ones(2))[0].tolist() == [6.0, 6.0]
