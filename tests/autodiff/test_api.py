@@ -117,7 +117,7 @@ def test_mistakes_are_named() -> None:
 
 
 def test_a_pull_follows_an_output_that_was_changed_in_place() -> None:
-    x = ruda.asarray([1.0, 2.0], requires_grad=True)
+    x = ruda.asarray([1.0, 2.0]).requires_grad_()
     out, pull = ruda.vjp(lambda x: x * 3.0, x)
     assert pull(ruda.ones(2))[0].tolist() == [3.0, 3.0]
     out *= 2.0
