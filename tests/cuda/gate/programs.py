@@ -20,8 +20,8 @@ ARCHITECTURES = ("sm_90a", "sm_80", "sm_100a", "sm_120")
 # Bytes that any function may spill: a few values that live across a call or a loop, stored once.
 FEW = 32
 # What may spill more, by the whole of its name: the compiler's own slow path for huge angles,
-# variances of float64 that sm_100a has a few registers too few for, what is known of a row of
-# losses beside weights of classes, or in float64, and two steps of optimizers with a moment more.
+# variances of float64 that sm_100a has a few registers too few for, and what is known of a row of
+# losses beside weights of classes, or in float64.
 LISTED = {
     "__internal_trig_reduction_slowpathd": 96,
     r"cross_entropy_joint_(w_s|(\w+_)?f64)_\w+_cluster\d": 192,
