@@ -11,13 +11,13 @@ from ruda.ops.linalg import (
     matrix_norm,
     matrix_power,
     trace,
-    vector_norm,
 )
 from ruda.ops.linalg_decompositions import cholesky, lu, qr
 from ruda.ops.linalg_solve import det, inv, lstsq, pinv, slogdet, solve, solve_triangular
 from ruda.ops.linalg_values import eigh, eigvalsh, matrix_rank, svd, svdvals
 from ruda.ops.matmul import matmul, outer, tensordot, vecdot
 from ruda.ops.movement import matrix_transpose
+from ruda.ops.statistics import vector_norm
 
 __all__ = [
     "LinAlgError",

@@ -60,6 +60,13 @@ class NullClient:
             return lambda *_: tuple(NullHandle(spec=spec) for spec in plan.out)
         return lambda *_: NullHandle(spec=plan.out)
 
+    def update_all(self, plan: Any, handles: Sequence[Any], targets: Sequence[Any]) -> None:
+        """Nothing is written."""
+
+    def bind_many(self, plans: Sequence[Any]) -> Callable[..., None] | None:
+        """Steps of many tensors go one by one."""
+        return None
+
     def read(self, spec: Spec, handle: Any) -> Any:
         """There is nothing to read."""
         raise DeviceError("read", "the null device has no values", spec)

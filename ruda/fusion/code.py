@@ -68,4 +68,4 @@ def _read(code: CodeType) -> Facts:
         elif isinstance(constant, str) and constant.isidentifier():
             # What getattr(x, "name") reads.
             attributes.add(constant)
-    return Facts(*map(frozenset, (names, attributes, chains, imports)))
+    return Facts(frozenset(names), frozenset(attributes), frozenset(chains), frozenset(imports))

@@ -36,7 +36,7 @@ from __future__ import annotations
 import types
 from array import array
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from ruda.tensor.tensor import RudaTensor
 
@@ -57,6 +57,17 @@ def same(a: Any, b: Any) -> bool:
     if a.__class__.__module__ == "numpy" and not hasattr(a, "setflags"):
         return False
     return a.__class__ is types.MethodType and bool(a == b)
+
+
+class Watched(Protocol):
+    """Something that a trace relies on, and the path by which people know it."""
+
+    @property
+    def path(self) -> str: ...
+
+    def holds(self) -> bool: ...
+
+    def restore(self) -> None: ...
 
 
 class Guard:
@@ -270,14 +281,13 @@ class Guards:
         """Whether everything is as it was while tracing."""
         if not all(guard.holds() for guard in self.plain):
             return False
-        for content in (*self.contents, *self.absent):
-            if not content.holds():
-                return False
-        return all(owner.holds() for owner in self.versioned)
+        rest: tuple[Watched, ...] = (*self.contents, *self.absent, *self.versioned)
+        return all(watched.holds() for watched in rest)
 
     def failure(self) -> str | None:
         """The path of something that has changed, or None."""
-        for guard in (*self.plain, *self.contents, *self.absent):
+        watched: tuple[Watched, ...] = (*self.plain, *self.contents, *self.absent)
+        for guard in watched:
             if not guard.holds():
                 return guard.path
         for owner in self.versioned:
@@ -287,11 +297,12 @@ class Guards:
 
     def paths(self) -> list[str]:
         """What is guarded, by path."""
-        found = (*self.plain, *self.contents, *self.versioned)
+        found: tuple[Watched, ...] = (*self.plain, *self.contents, *self.versioned)
         return sorted({guard.path for guard in found})
 
     def restore(self) -> None:
         """Put back what a trace that failed has changed in the user's objects."""
-        for guard in (*self.plain, *self.contents, *self.absent, *self.versioned):
+        rest: tuple[Watched, ...] = (*self.contents, *self.absent, *self.versioned)
+        for guard in (*self.plain, *rest):
             if not guard.holds():
                 guard.restore()

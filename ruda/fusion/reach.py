@@ -218,13 +218,13 @@ class Reach:
         out = []
         fields = {} if isinstance(value, type) else _fields(value)
         # Code of a library that finds attributes itself may read any field for any name.
-        names = fields.keys() if _finds_attributes(type(value)) else facts.attributes
+        cls: Any = type(value)
+        names = fields.keys() if _finds_attributes(cls) else facts.attributes
         for name in names & fields.keys():
             self._note(f"{path}.{name}", dict.get, fields, name, fields[name])
             out.append((f"{path}.{name}", fields[name]))
         if isinstance(value, types.ModuleType):
             return out
-        cls = type(value)
         if not isinstance(value, type) and _is_users(cls) and value.__class__ is cls:
             self._note(f"{path}.__class__", getattr, value, "__class__", cls)
         classes = value.__mro__ if isinstance(value, type) else cls.__mro__

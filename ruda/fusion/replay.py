@@ -82,6 +82,7 @@ class Replay:
             self._stale.append(register)
 
     def _step(self, instruction: Instruction, inputs: list[int], out: int, run: Any = None) -> None:
+        places: tuple[int, int, Any]
         if 1 <= len(inputs) <= 2:
             places = (inputs[0], inputs[1] if len(inputs) == 2 else -1, None)
         else:

@@ -157,8 +157,8 @@ def _attach() -> None:
         forward, reflected = binary(name, function)
         setattr(TracedFloat, f"__{name}__", forward)
         setattr(TracedFloat, f"__r{name}__", reflected)
-    TracedFloat.__neg__ = lambda x: _calculate("neg", operator.neg, (x,))  # type: ignore[attr-defined]
-    TracedFloat.__pos__ = lambda x: x  # type: ignore[attr-defined]
+    TracedFloat.__neg__ = lambda x: _calculate("neg", operator.neg, (x,))  # type: ignore[operator]
+    TracedFloat.__pos__ = lambda x: x  # type: ignore[operator]
     TracedFloat.__abs__ = lambda x: _calculate("abs", operator.abs, (x,))  # type: ignore[attr-defined]
 
 

@@ -169,7 +169,7 @@ def _made(pattern: _Pattern, edges: list[Any], look: Callable[[Value], Any]) -> 
     if pattern.hooks:
         node.hooks = list(pattern.hooks)  # type: ignore[attr-defined]
     if pattern.freed:
-        node.freed = True  # type: ignore[attr-defined]
+        node.freed = True
     for saved, item in pattern.saved.items():
         handle, number = _filled(item, look)
         setattr(node, saved, handle)
@@ -185,5 +185,4 @@ def _filled(saved: Any, look: Callable[[Value], Any]) -> tuple[Any, Any]:
     if not isinstance(saved, _Saved):
         return saved, getattr(saved, "version", None)
     handle = look(saved.value)
-    version = getattr(handle, "version", None)
-    return handle, version if not saved.stale else version - 1
+    return handle, handle.version - 1 if saved.stale else getattr(handle, "version", None)

@@ -113,15 +113,15 @@ class Tracer:
     def _inlined(self, plan: Any, symbols: list[Any]) -> Any:
         """The results of the body of ``plan`` in memory of their own."""
         with recording(False):
-            pairs = zip(plan.specs, symbols, strict=True)
-            operands = [x if s.weak or x is None else wrap(s, x) for s, x in pairs]
+            given = zip(plan.specs, symbols, strict=True)
+            operands = [x if s.weak or x is None else wrap(s, x) for s, x in given]
             self.inlining += 1
             try:
                 out = plan.op.body(*operands, *plan.attrs)
             finally:
                 self.inlining -= 1
             several = plan.out.__class__ is tuple
-            pairs = zip(out, plan.out, strict=True) if several else ((out, plan.out),)
+            pairs = list(zip(out, plan.out, strict=True)) if several else [(out, plan.out)]
             found = tuple(self._settled(tensor, spec, symbols) for tensor, spec in pairs)
         return found if several else found[0]
 
@@ -163,12 +163,12 @@ class Tracer:
     def value(self, symbol: Any) -> Value:
         """The value that ``symbol`` shows now."""
         if symbol.__class__ is Symbol:
-            return symbol.history[-1]  # type: ignore[no-any-return]
+            return symbol.history[-1]
         if symbol.__class__ is SymbolView:
             found = symbol.shown.get(symbol.version)
             if found is None:
                 found = symbol.shown[symbol.version] = self._shown(symbol)
-            return found  # type: ignore[no-any-return]
+            return found
         if isinstance(symbol, TracedInt):
             return symbol.value
         return self.graph.constant(symbol)
@@ -180,7 +180,8 @@ class Tracer:
             return base.history[-1]
         self._check_dense(base)
         operands = [(base.history[-1], base.spec), (view.offset, None)]
-        return self.apply("as_strided", operands, (view.spec.shape, view.spec.strides))
+        shown: Value = self.apply("as_strided", operands, (view.spec.shape, view.spec.strides))
+        return shown
 
     def _check_dense(self, base: Symbol) -> None:
         if base.spec is None or not base.spec.contiguous:
@@ -245,7 +246,7 @@ class Tracer:
         """The spec of all the memory that ``handle``, the root of a view, stands for."""
         if handle.__class__ is not Symbol:
             return self.client.base(handle)  # type: ignore[no-any-return]
-        return handle.spec or self.client.base(handle.real)  # type: ignore[no-any-return]
+        return handle.spec or self.client.base(handle.real)
 
     def constant(self, spec: Spec, handle: Any) -> RudaTensor:
         """A tensor with the values of ``handle``, afresh in each replay."""

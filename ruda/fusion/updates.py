@@ -29,7 +29,7 @@ def in_place(
             users[value] = users.get(value, 0) + 1
     for value in wanted:
         users[value] = users.get(value, 0) + (value not in target_of)
-    found = {}
+    found: dict[Instruction, Any] = {}
     for instruction in graph.instructions:
         plan = instruction.plan
         if plan is None or plan.out.__class__ is not tuple or plan.op.kind == "region":

@@ -164,7 +164,7 @@ class MultiHeadAttention(Module):
             q, k, v, rules = self._placed(q, k, v, mask, bias, causal, positions, cache)
         out = attention(q, k, v, **rules, dropout_p=self.dropout if self.training else 0.0)
         joined = reshape(permute_dims(out, (0, 2, 1, 3)), (*query.shape[:2], -1))
-        return self.out_proj(joined)  # type: ignore[no-any-return]
+        return self.out_proj(joined)
 
     def _check_inputs(self, query: Any, key: Any, value: Any, positions: Any, cache: Any) -> None:
         name = "MultiHeadAttention"
@@ -210,7 +210,7 @@ class MultiHeadAttention(Module):
     ) -> tuple[Any, Any, Any, dict[str, Any]]:
         """Queries, keys and values told of their positions, and what hides keys from queries."""
         count, window = q.shape[2], self.window
-        places = None
+        places: Any = None
         if cache is not None:
             # Before the cache moves on.
             places = cache.positions(count)

@@ -52,7 +52,7 @@ class KVCache(Module):
     def reset(self) -> None:
         """Forget all tokens."""
         with no_grad():
-            self.position.assign(0)  # type: ignore[attr-defined]
+            self.position.assign(0)
 
     def positions(self, count: int) -> RudaTensor:
         """The positions ``[count]`` of the tokens that come next."""
@@ -62,9 +62,9 @@ class KVCache(Module):
         """Write ``key`` and ``value [B, H, T, D]`` behind what is there; returns the buffers."""
         _check(self, key, value, self.key.shape)
         places = self.positions(key.shape[2])
-        self.key[:, :, places] = key  # type: ignore[index]
+        self.key[:, :, places] = key
         self.value[:, :, places] = value
-        self.position.assign(self.position + key.shape[2])  # type: ignore[attr-defined]
+        self.position.assign(self.position + key.shape[2])
         return self.key, self.value
 
     def visible(self, positions: RudaTensor, left: int | None = None) -> RudaTensor:

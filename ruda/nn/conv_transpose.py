@@ -54,7 +54,7 @@ class _ConvTranspose(ConvLayer):
         if output_size is not None:
             extra = self._missing(input, tuple(output_size)[-self._rank :])
         settings = (self.stride, self.padding, extra, self.groups, self.dilation)
-        return type(self)._function(input, self.weight, self.bias, *settings)  # type: ignore[no-any-return]
+        return type(self)._function(input, self.weight, self.bias, *settings)
 
     def _missing(self, x: RudaTensor, wanted: Shape) -> Shape:
         """The output padding that brings the least sizes to those wanted."""

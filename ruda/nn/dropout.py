@@ -25,7 +25,7 @@ class _Dropout(Module):
     def forward(self, input: RudaTensor) -> RudaTensor:
         """``input`` with parts dropped while training, ``input`` itself otherwise."""
         drop = type(self)._function
-        return drop(input, self.p, self.training, generator=self.generator)  # type: ignore[no-any-return]
+        return drop(input, self.p, self.training, generator=self.generator)
 
     def extra_repr(self) -> str:
         """The probability."""

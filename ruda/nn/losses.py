@@ -56,7 +56,7 @@ class Loss(Module):
     def forward(self, *inputs: Any) -> RudaTensor:
         """The loss of a prediction beside a target, or of what else the function takes."""
         tensors = {name: getattr(self, name) for name in self._tensors}
-        return type(self)._function(*inputs, **tensors, **self.settings)  # type: ignore[no-any-return]
+        return type(self)._function(*inputs, **tensors, **self.settings)
 
     def extra_repr(self) -> str:
         """The settings."""

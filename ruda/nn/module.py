@@ -86,7 +86,7 @@ class Module:
             computed.assign(value)
         elif is_parameter(value) or isinstance(value, Module):
             self._forget(name)
-            (self._modules if isinstance(value, Module) else self._parameters)[name] = value  # type: ignore[index]
+            (self._modules if isinstance(value, Module) else self._parameters)[name] = value
         elif name in self._parameters or name in self._buffers:
             self._replace(name, value)
         elif name in self._modules and value is None:
@@ -271,7 +271,7 @@ class Module:
                 raise ShapeError("load_state_dict", "a shape does not fit", got, expected)
         with no_grad():
             for name, value in values.items():
-                own[name].assign(value.to(own[name].device).astype(own[name].dtype))  # type: ignore[attr-defined]
+                own[name].assign(value.to(own[name].device).astype(own[name].dtype))
         return missing, unexpected
 
     def train(self, mode: bool = True) -> Self:
@@ -360,7 +360,7 @@ def _converted(value: RudaTensor, dtype: Any, device: Any, done: dict[int, RudaT
     found = done.get(id(value))
     if found is None:
         with no_grad():
-            out = value if device is None else value.to(device)  # type: ignore[attr-defined]
+            out = value if device is None else value.to(device)
             if dtype is not None and value.dtype.is_floating:
                 out = out.astype(dtype, copy=False)
         if out is not value:

@@ -14,7 +14,7 @@ from ruda.tensor.tensor import RudaTensor
 
 def _parameter(value: Any) -> RudaTensor:
     """``value`` if it is a parameter, else one over its memory."""
-    return value if is_parameter(value) else Parameter(value)  # type: ignore[no-any-return]
+    return value if is_parameter(value) else Parameter(value)
 
 
 class ParameterList(Module):

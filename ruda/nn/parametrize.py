@@ -79,7 +79,7 @@ class Parametrization(Module):
         value = first(*(getattr(self, name) for name in self._names()))
         for parametrization in rest:
             value = parametrization(value)
-        return value  # type: ignore[no-any-return]
+        return value
 
     def assign(self, value: Any) -> None:
         """Write originals whose value is ``value``, as far as the right inverses know."""
@@ -234,7 +234,7 @@ class _SpectralNorm(Module):
             self._iterate(matrix, 15)
 
     def _unit(self, x: RudaTensor) -> RudaTensor:
-        return x / maximum(vector_norm(x), self.eps)  # type: ignore[no-any-return]
+        return x / maximum(vector_norm(x), self.eps)
 
     def _matrix(self, weight: RudaTensor) -> RudaTensor:
         rows = moveaxis(weight, self.axis, 0)

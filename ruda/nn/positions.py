@@ -37,7 +37,7 @@ class _AddedPositions(Module):
             return input + embedding(positions, table)
         if length > self.max_len:
             raise ShapeError(name, "the input is too long", input.shape, f"{self.max_len} at most")
-        return input + table[:length]  # type: ignore[index]
+        return input + table[:length]
 
     def extra_repr(self) -> str:
         """The sizes."""
@@ -71,7 +71,7 @@ class SinusoidalPositions(_AddedPositions):
 
     def forward(self, input: RudaTensor, positions: RudaTensor | None = None) -> RudaTensor:
         """``input [..., T, embed_dim]`` plus the waves of its ``positions [..., T]``."""
-        return self._added(input, self.table, positions)  # type: ignore[no-any-return]
+        return self._added(input, self.table, positions)
 
 
 class LearnedPositions(_AddedPositions):
@@ -98,7 +98,7 @@ class LearnedPositions(_AddedPositions):
 
     def forward(self, input: RudaTensor, positions: RudaTensor | None = None) -> RudaTensor:
         """``input [..., T, embed_dim]`` plus the rows of its ``positions [..., T]``."""
-        return self._added(input, self.weight, positions)  # type: ignore[no-any-return]
+        return self._added(input, self.weight, positions)
 
 
 class RotaryEmbedding(Module):

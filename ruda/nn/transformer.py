@@ -55,7 +55,7 @@ class _Layer(Module):
         self.linear2 = Linear(hidden, width, bias, **where)
 
     def _network(self, x: RudaTensor) -> RudaTensor:
-        return self.linear2(self.dropout(self.activation(self.linear1(x))))  # type: ignore[no-any-return]
+        return self.linear2(self.dropout(self.activation(self.linear1(x))))
 
     def _beside(self, x: Any, norm: Module, drop: Module, part: Callable[..., Any]) -> Any:
         if self.norm_first:
@@ -126,7 +126,7 @@ class TransformerEncoderLayer(_Layer):
             return self.self_attn(x, mask=shown, is_causal=is_causal, cache=cache)
 
         src = self._beside(src, self.norm1, self.dropout1, attend)
-        return self._beside(src, self.norm2, self.dropout2, self._network)  # type: ignore[no-any-return]
+        return self._beside(src, self.norm2, self.dropout2, self._network)
 
 
 class TransformerDecoderLayer(_Layer):
@@ -193,7 +193,7 @@ class TransformerDecoderLayer(_Layer):
 
         tgt = self._beside(tgt, self.norm1, self.dropout1, attend)
         tgt = self._beside(tgt, self.norm2, self.dropout2, look)
-        return self._beside(tgt, self.norm3, self.dropout3, self._network)  # type: ignore[no-any-return]
+        return self._beside(tgt, self.norm3, self.dropout3, self._network)
 
 
 def _copies(layer: Module, count: int) -> ModuleList:
@@ -330,4 +330,4 @@ class Transformer(Module):
         """
         memory = self.encoder(src, src_mask, src_key_mask)
         masks = (tgt_mask, memory_mask, tgt_key_mask, src_key_mask)
-        return self.decoder(tgt, memory, *masks, tgt_is_causal)  # type: ignore[no-any-return]
+        return self.decoder(tgt, memory, *masks, tgt_is_causal)

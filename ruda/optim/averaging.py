@@ -107,8 +107,8 @@ class _Average:
         """Go on from a ``state_dict``; raises ``StateDictError`` or ``ShapeError``."""
         given, own = saved["average"], self._average
         if given.keys() != own.keys():
-            got = sorted(given.keys() ^ own.keys())
-            raise StateDictError("load_state_dict", "names do not match", got)
+            differing = sorted(given.keys() ^ own.keys())
+            raise StateDictError("load_state_dict", "names do not match", differing)
         for name, value in own.items():
             if tuple(given[name].shape) != value.shape:
                 got = f"{name} {tuple(given[name].shape)}"

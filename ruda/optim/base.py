@@ -110,7 +110,7 @@ class Optimizer:
     @property
     def lr(self) -> RudaTensor:
         """The learning rate of the first group, a 0-d tensor; setting it sets that of all."""
-        return self.param_groups[0]["lr"]  # type: ignore[no-any-return]
+        return self.param_groups[0]["lr"]
 
     @property
     def state(self) -> dict[RudaTensor, State]:
@@ -233,8 +233,10 @@ class Optimizer:
             call.run()
         if master is not None:
             p.assign(master)
-        for target, old in zip(targets, before, strict=keep is not None):
-            target.assign(select(keep.to(p.device), target, old))
+        if keep is not None:
+            kept = keep.to(p.device)
+            for target, old in zip(targets, before, strict=True):
+                target.assign(select(kept, target, old))
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drop the gradients of all parameters, or fill them with zeros."""

@@ -87,7 +87,7 @@ class LBFGS(Optimizer):
         group, rate, memory = self.param_groups[0], self._rate(), self._memory
         with no_grad():
             loss = self._evaluate(closure)
-            here = Point(0.0, loss.item(), self._gradient(), 0.0)
+            here = Point(0.0, _number(loss), self._gradient(), 0.0)
             memory["n_iter"] = memory.get("n_iter", 0)
             evaluations, left = 1, group["max_iter"]
             done = _largest(here.gradient) <= group["tolerance_grad"]
@@ -108,7 +108,7 @@ class LBFGS(Optimizer):
 
     def _rate(self) -> float:
         try:
-            return float(self.lr.item())
+            return _number(self.lr)
         except CaptureError as error:
             what = "the step cannot be compiled: its values decide how often it evaluates"
             hint = "opt.step(closure) outside; the closure may be compiled"
@@ -134,7 +134,7 @@ class LBFGS(Optimizer):
         self._move([copy(p) for p in self._parameters()], self._memory["t"])
         if last:
             return here, 0
-        loss = self._evaluate(closure).item()
+        loss = _number(self._evaluate(closure))
         return Point(0.0, loss, self._gradient(), 0.0), 1
 
     def _search(self, closure: Closure, start: Point, limit: int) -> tuple[Point, int]:
@@ -142,7 +142,7 @@ class LBFGS(Optimizer):
 
         def evaluate(t: float) -> Point:
             self._move(origin, t)
-            loss, gradient = self._evaluate(closure).item(), self._gradient()
+            loss, gradient = _number(self._evaluate(closure)), self._gradient()
             return Point(t, loss, gradient, _dot(gradient, memory["d"]))
 
         size = _largest(memory["d"])
@@ -227,10 +227,17 @@ class LBFGS(Optimizer):
         return found if found.ndim else found.item()
 
 
+def _number(x: RudaTensor) -> float:
+    """The value of a real tensor of one element."""
+    value = x.item()
+    assert not isinstance(value, complex)
+    return float(value)
+
+
 def _dot(a: RudaTensor, b: RudaTensor) -> float:
-    return float((a * b).sum().item())
+    return _number((a * b).sum())
 
 
 def _largest(x: RudaTensor) -> float:
-    value = float(abs(x).max().item())
+    value = _number(abs(x).max())
     return math.inf if math.isnan(value) else value

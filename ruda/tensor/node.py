@@ -114,6 +114,8 @@ class Output:
 
     __slots__ = ("__weakref__", "hooks", "index", "node")
 
+    hooks: list[Any]
+
     def __init__(self, node: Node, index: int) -> None:
         self.node = node
         self.index = index

@@ -241,10 +241,10 @@ def test_an_error_of_the_device_names_the_last_kernels(
 
 
 def test_a_tensor_of_a_trace_says_so_when_streams_are_kept_in_order(deferred: Any) -> None:
-    bag = type("Bag", (), {})()
+    bag, place = type("Bag", (), {})(), {"name": "kept"}
 
     def escaping(x: Any) -> Any:
-        vars(bag)["kept"] = x * 2.0
+        setattr(bag, place["name"], x * 2.0)
         return x * 1.0
 
     x = ruda.asarray(values(), device="cuda:0")

@@ -413,7 +413,7 @@ def _found(client: NumpyClient, result: Any) -> tuple[Any, Any]:
         return specs, handles
     array = np.ascontiguousarray(result).reshape(np.shape(result))
     dtype = as_dtype(array.dtype)
-    return spec_of(client, array.shape, dtype), handle_of(array)  # type: ignore[arg-type]
+    return spec_of(client, array.shape, dtype), handle_of(array)
 
 
 def _fetch(spec: Spec, cast: Any) -> Callable[[Any], Any]:

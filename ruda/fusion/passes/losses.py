@@ -56,9 +56,9 @@ def _counted_apart(
     mean = makers.get(count)
     if mean is None or mean.op != _MEAN or count is mean.outputs[0] or mean.inputs[0] not in losses:
         return step
-    if x.spec is not step.plan.out:
-        return step
     target = mean.inputs[1]
+    if x.spec is not step.plan.out or target.spec is None:
+        return step
     plan = OPS["over_counted"].lookup((x.spec, target.spec), mean.plan.attrs)
     return step.but(plan, inputs=(x, target))
 
