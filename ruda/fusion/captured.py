@@ -9,7 +9,7 @@ laid out by that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from contextlib import nullcontext
 from typing import Any
 
@@ -57,6 +57,8 @@ class Notes:
 class Captured:
     """``graph`` on fixed places. ``writes`` are pairs of a handle of state and its next value.
 
+    Of the values that are ``wanted`` at its end those that are ``shown`` leave it.
+
     With ``rehearsed`` there is no memory behind arguments, and operators are bound for this object
     alone: it can tell what it would need, and cannot run. A ``frugal`` one has no second branch,
     which keeps its operands for longer.
@@ -70,6 +72,7 @@ class Captured:
         client: Any,
         graph: Graph,
         wanted: Sequence[Value],
+        shown: Set[Value],
         writes: Sequence[tuple[Any, Value]],
         rehearsed: bool = False,
         frugal: bool = False,
@@ -97,10 +100,12 @@ class Captured:
         with client.collected() as launchers:
             self.inside = self._build(graph, wanted, writes)
         if not rehearsed and client.lacks_kernels([i.plan for i in self.inside], launchers):
-            client.compile_all(launchers, lambda: self._rehearsed(graph, wanted, writes))
+            client.compile_all(launchers, lambda: self._rehearsed(graph, wanted, shown, writes))
         self.near = None
-        made = {v for v in self.kept if v.spec is not None}
+        made = {v for v in self.kept if v.spec is not None and v in shown}
         self.leaving = made | {v.memory for v in made}
+        # Those of them with memory of their own.
+        self.returned = [v for v in self.leaving if v.kind == "result" and v.memory is v]
         self.static: dict[Value, Any] = {}
 
     def _rehearsed(self, *given: Any) -> list[Any]:
@@ -228,19 +233,23 @@ class Captured:
 
     def rehearse(self) -> tuple[Any, list[Any]]:
         """A log of the memory that the first run takes, and its launchers; nothing runs."""
-        copies: list[Any] = []
+        rooms: dict[Value, Any] = {}
 
         def queue() -> None:
-            slots = self._queue()
-            for value in self.returned:
-                copies.append(self.client.copied(self._look(slots, value), value.spec))
+            slots = self._operators()
+            rooms.update(self._rooms())
+            self._ends(slots)
+            for value, room in rooms.items():
+                self.client.carry(self._look(slots, value), room)
 
         return self.client.rehearse(queue)
 
-    @property
-    def returned(self) -> list[Value]:
-        """The values with memory of their own that leave the step."""
-        return [v for v in self.leaving if v.kind == "result" and v.memory is v]
+    def _rooms(self) -> dict[Value, Any]:
+        """Memory for what leaves the step, to be taken before state is overwritten.
+
+        Should there be none left, nothing has happened yet.
+        """
+        return {value: self.client.room(value.spec) for value in self.returned}
 
     def capture(self) -> None:
         """Make the graph, in memory that is laid out as the first run went."""
@@ -295,7 +304,9 @@ class Captured:
             if self.graph is None:
                 self._run_once(given, made)
             else:
+                made = self._rooms()
                 self.graph.replay()
+                self._carry(made)
                 # An error of the device that shows later names what was queued last.
                 client.driver.recent.append(self.title)
         finally:
@@ -313,15 +324,24 @@ class Captured:
         """Operator by operator; fills ``made``, and takes down the memory that was used."""
         client = self.client
         with client.taken_down() as self.log:
+            # Not in the memory of that graph.
+            rooms = {} if self.home is None else self._rooms()
             with nullcontext() if self.home is None else client.inside(self.home):
                 slots = self._operators()
+                made.update(rooms or self._rooms())
                 with uninterrupted():
                     self._ends(slots)
             self.static = {v: self._look(slots, v) for v in self.leaving}
+            self._carry(made)
             for value in self.leaving:
                 self._outside(value, given, made)
             self.static.clear()
             slots.clear()
+
+    def _carry(self, rooms: dict[Value, Any]) -> None:
+        """Copy what leaves the step to where no replay overwrites it."""
+        for value, room in rooms.items():
+            self.client.carry(self.static[value], room)
 
     def _numbers(self, given: Given) -> dict[Value, Any]:
         numbers = {value: value.payload.fetch(given) for value in self.scalars}
@@ -339,8 +359,6 @@ class Captured:
             return value.payload
         if value.kind != "result":
             found = value.payload.fetch(given)
-        elif value.memory is value:
-            found = self.client.copied(self.static[value], value.spec)
         else:
             root = self._outside(value.memory, given, made)
             shown, base = self.static[value], self.static[value.memory]

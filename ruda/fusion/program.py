@@ -55,7 +55,7 @@ class Program:
         self.client, self.graph = tracer.client, tracer.graph
         self.early_grads = tracer.early_values()
         self.everything = list(self.graph.instructions)
-        self.wanted = results.values()
+        self.wanted, self.shown = results.values(), set(results.shown())
         self.graph.prune(self.wanted)
         improve(self.graph, self.wanted, self.client)
         lower_peak(self.graph, self.wanted)
@@ -91,6 +91,7 @@ class Program:
         held = [(s.handle, v, n) for s, v, n in self.writes if isinstance(s, Held)]
         self.inside = {v for _, v, _ in held}
         self.outside = [write for write in self.writes if not isinstance(write[0], Held)]
+        self.shown |= {v for _, v, _ in self.outside}
         # State that a graph overwrites itself, and by how much its versions go up.
         # Those of base handles: of a view it would be Python code that counts.
         self.counted = [h if h.root is None else h.root for h, _, _ in held], [n for *_, n in held]
@@ -235,9 +236,8 @@ class Program:
         if not (self.bounded or self.writes) and outweighs(self.graph, self.wanted):
             raise Uncapturable(_CARRIED)
         writes = [(s.handle, v) for s, v, _ in self.writes if isinstance(s, Held)]
-        return Captured(
-            self.client, self.graph, self.wanted, writes, rehearsed, self.frugal, near, self.runs
-        )
+        given = self.graph, self.wanted, self.shown, writes
+        return Captured(self.client, *given, rehearsed, self.frugal, near, self.runs)
 
     def _capture(self, whole: Captured) -> None:
         """Make the graph of a step that has run once."""

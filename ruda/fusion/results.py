@@ -67,9 +67,13 @@ class Results:
 
     def values(self) -> list[Value]:
         """All values that a replay has to keep to the end."""
+        return [*self.shown(), *(v for _, v in self.writes)]
+
+    def shown(self) -> list[Value]:
+        """Those that are looked at from outside."""
         made = [made.value for _, made in self._tensors.values()]
         made += [grad.value for _, grad in self.grads if grad is not None]
-        return [*made, *(v for _, v in self.writes), *self.scalars, *self.tape.values()]
+        return [*made, *self.scalars, *self.tape.values()]
 
     def _gradients(self) -> list[tuple[Leaf, Made | None]]:
         tracer = self.tracer

@@ -407,6 +407,19 @@ class Steps(Planning):
             self.driver.on_device(out.address, handle.address, spec.nbytes, stream)
         return out
 
+    def room(self, spec: Spec) -> Any:
+        """A fresh base handle, to ``carry`` something to."""
+        return allocate(self.pool, spec)
+
+    def carry(self, handle: Any, room: Any) -> None:
+        """Copy what ``handle``, which is dense, holds now to ``room``."""
+        if room.spec.nbytes:
+            stream = self.now.stream
+            self.driver.on_device(room.address, handle.address, room.spec.nbytes, stream)
+            if self.guarded:
+                # The epoch in which it was made may be over.
+                self.order.wrote(room, self.order.current())
+
     def shown(self, root: Any, spec: Spec, view: Any, base: Any) -> Any:
         """A view of ``root`` that lies in it as ``view`` lies in ``base``."""
         whole = root if root.root is None else root.root
