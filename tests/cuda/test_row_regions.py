@@ -72,7 +72,7 @@ def test_a_loss_reads_and_writes_what_was_cast(device: str) -> None:
         F.cross_entropy(given.astype("float32"), labels, reduction="sum").backward()
         return given.grad
 
-    names = same(plain, logits, kernels=2)
+    names = same(plain, logits, kernels=1)
     assert not any(name.startswith(("astype", "fused")) for name in names)
 
 
