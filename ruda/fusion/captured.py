@@ -18,7 +18,7 @@ from ruda.fusion.donations import donations
 from ruda.fusion.graph import Graph, Instruction, Value
 from ruda.fusion.overwriting import overwriting
 from ruda.fusion.replay import Replay
-from ruda.fusion.state import Held, uninterrupted
+from ruda.fusion.state import Held
 from ruda.fusion.tree import Given
 from ruda.fusion.updates import Updates, in_place
 
@@ -108,8 +108,15 @@ class Captured:
         self.returned = [v for v in self.leaving if v.kind == "result" and v.memory is v]
         self.static: dict[Value, Any] = {}
 
-    def _rehearsed(self, *given: Any) -> list[Any]:
-        return Captured(self.client, *given, True, self.frugal).rehearse()[1]
+    def _rehearsed(
+        self,
+        graph: Graph,
+        wanted: Sequence[Value],
+        shown: Set[Value],
+        writes: Sequence[tuple[Any, Value]],
+    ) -> list[Any]:
+        there = Captured(self.client, graph, wanted, shown, writes, True, self.frugal)
+        return there.rehearse()[1]
 
     def _build(
         self, graph: Graph, wanted: Sequence[Value], writes: Sequence[tuple[Any, Value]]
@@ -145,9 +152,11 @@ class Captured:
         known = {*given, *(i.outputs[0] for i in self.calculations)}
         used = (v for i in graph.instructions if i.plan is not None for v in i.inputs)
         self.numbers = [v for v in dict.fromkeys(used) if v in known]
-        self.page = self.client.page(len(self.numbers)) if self.numbers else None
-        for i, value in enumerate(self.numbers):
-            self.fixed[value] = Value("constant", None, self.page.slots[i])
+        self.page: Any = None
+        if self.numbers:
+            self.page = self.client.page(len(self.numbers))
+            for value, slot in zip(self.numbers, self.page.slots, strict=True):
+                self.fixed[value] = Value("constant", None, slot)
         self.scalars = given
 
     def _place_inputs(self, graph: Graph) -> None:
@@ -242,7 +251,8 @@ class Captured:
             for value, room in rooms.items():
                 self.client.carry(self._look(slots, value), room)
 
-        return self.client.rehearse(queue)
+        found: tuple[Any, list[Any]] = self.client.rehearse(queue)
+        return found
 
     def _rooms(self) -> dict[Value, Any]:
         """Memory for what leaves the step, to be taken before state is overwritten.
@@ -329,8 +339,7 @@ class Captured:
             with nullcontext() if self.home is None else client.inside(self.home):
                 slots = self._operators()
                 made.update(rooms or self._rooms())
-                with uninterrupted():
-                    self._ends(slots)
+                self._ends(slots)
             self.static = {v: self._look(slots, v) for v in self.leaving}
             self._carry(made)
             for value in self.leaving:

@@ -216,8 +216,21 @@ class Program:
 
     def replayed(self, whole: Captured, given: Given) -> Any:
         """One run of ``whole``, this step on fixed places: the outputs, once all is committed."""
+        if whole.graph is None:
+            return self._first(whole, given)
         out, calls = self.finish(given, whole.run(given), self.inside)
         commit(calls)
+        return out
+
+    def _first(self, whole: Captured, given: Given) -> Any:
+        """As ``replayed``, operator by operator.
+
+        Some of them overwrite state where it lies, long before the rest is committed: an interrupt
+        from the keyboard is heard behind that.
+        """
+        with uninterrupted():
+            out, calls = self.finish(given, whole.run(given), self.inside)
+            commit(calls)
         return out
 
     def _whole(self) -> Captured | None:
@@ -265,8 +278,8 @@ class Program:
         counted = inside is self.inside
         if counted:
             # One call that runs no Python code, so an interrupt comes before all of it or behind.
-            targets, times = self.counted
-            versions = map(add, map(_version, targets), times)
+            targets, counts = self.counted
+            versions = map(add, map(_version, targets), counts)
             calls.append((deque, map(setattr, targets, repeat("version"), versions), 0))
         for source, value, times in self.writes if not counted else self.outside:
             target = source.fetch(given)

@@ -1,7 +1,8 @@
-"""A step on the GPU that finds no memory for what it returns has not happened."""
+"""A step on the GPU that finds no memory, or is interrupted: what has happened, and what not."""
 
 from __future__ import annotations
 
+import signal
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 import ruda
 import ruda.nn.functional as F
-from ruda import optim
+from ruda import nn, optim
 from ruda.backends.cuda.memory import Pool
 from ruda.core.errors import OutOfMemoryError
 
@@ -68,4 +69,74 @@ def test_state_is_as_it_was_where_there_is_no_memory_for_results(
         loss, kept = step(x)
         for got, want in zip((loss, kept, weight), (*eager(x), wanted), strict=True):
             np.testing.assert_allclose(got.numpy(), want.numpy(), rtol=1e-5)
+    assert "replayed as one graph" in step.explain()
+
+
+def _decoding() -> tuple[Any, Any, Any]:
+    """A step that writes into a cache and reads it, then takes memory; the cache, and a count."""
+    cache = nn.KVCache(1, 8, heads=1, head_dim=4, device="cuda:0")
+    calls = ruda.zeros((), device="cuda:0")
+
+    def step(x: Any) -> Any:
+        with ruda.no_grad():
+            calls.assign(calls + 1.0)
+            keys, values = cache.append(x, x * 0.5)
+            return (keys * values).sum(axis=-1), ruda.exp(keys).sum(axis=-1)
+
+    return step, cache, calls
+
+
+def test_places_that_a_broken_first_call_has_written_are_not_counted(
+    deferred: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Eager code that breaks off there has written them as well, and counted them."""
+    eager, wanted, _ = _decoding()
+    function, cache, calls = _decoding()
+    step, pool = ruda.compile(function), Exhausted(monkeypatch, deferred.pool)
+    x, written = ruda.arange(1.0, 5.0, device="cuda:0").reshape((1, 1, 1, 4)), 0
+    for block in range(1, 40):
+        pool.left = block
+        try:
+            step(x)
+        except OutOfMemoryError:
+            pool.left = 0
+            versions = [t.handle.version for t in (cache.key, cache.value, cache.position, calls)]
+            assert (cache.position.item(), calls.item(), versions) == (0, 0.0, [0] * 4)
+            assert not cache.key.numpy()[:, :, 1:].any()
+            written += bool(cache.key.numpy().any())
+        else:
+            break
+    assert written, "no call has broken off behind the writes"
+    pool.left = 0
+    eager(x)
+    for i in range(1, 4):
+        for got, want in zip(step(x * i), eager(x * i), strict=True):
+            np.testing.assert_array_equal(got.numpy(), want.numpy())
+    np.testing.assert_array_equal(cache.key.numpy(), wanted.key.numpy())
+    assert cache.position.item() == calls.item() == 4
+
+
+def test_an_interrupt_in_a_first_call_is_heard_when_all_has_happened(
+    deferred: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    function, cache, calls = _decoding()
+    step, real, armed = ruda.compile(function), Pool.take, [True]
+
+    def take(pool: Pool, nbytes: int) -> tuple[int, int]:
+        if armed and cache.key.numpy().any():
+            # The cache is written, and there is more to do.
+            armed.clear()
+            signal.raise_signal(signal.SIGINT)
+        return real(pool, nbytes)
+
+    monkeypatch.setattr(deferred.pool, "plain", False)
+    monkeypatch.setattr(Pool, "take", take)
+    x = ruda.ones((1, 1, 1, 4), device="cuda:0")
+    with pytest.raises(KeyboardInterrupt):
+        step(x)
+    for count in range(1, 4):
+        rows = cache.key.numpy().any(axis=-1).sum()
+        versions = (t.handle.version for t in (cache.key, cache.value, cache.position, calls))
+        assert {cache.position.item(), calls.item(), rows, *versions} == {count}
+        step(x)
     assert "replayed as one graph" in step.explain()
