@@ -117,7 +117,7 @@ def test_headers_get_on_with_each_other_or_are_apart() -> None:
         used = [
             name
             for name in sorted(texts)
-            if left.isdisjoint({name, *batches._names_of(texts[name])})
+            if left.isdisjoint({name, *batches._names_of(texts[name]).headers})
         ]
         assert set(chosen) <= set(used)
         source = "".join(f'#include "ruda/{name}.cuh"\n' for name in used)
@@ -136,11 +136,21 @@ def test_programs_are_few_and_as_long_as_each_other() -> None:
     works = [sum(map(batches.effort, group)) for group in groups]
     assert max(works) < 1.3 * min(works)
     for group in groups:
-        names = frozenset().union(*map(batches._names_of, group))
+        names = frozenset().union(*(batches._names_of(s).headers for s in group))
         assert not any(two <= names for two in batches._APART)
-    # As many as there are sides, if no more are wanted, and never one without a kernel.
+    # As many as there are kinds, if no more are wanted, and never one without a kernel.
     assert len(batches.grouped(sources[:4], 1)) == 2
     assert len(batches.grouped(sources[:3], 8)) == 3
+
+
+def test_macros_of_headers_and_of_sources_do_not_meet() -> None:
+    from ruda.backends.cuda import batches
+
+    rows = '#include "ruda/rows.cuh"\nstatic const int VEC = 2;\n'
+    own = '#include "ruda/types.cuh"\n#define EACH 4\n#define T float\n'
+    other = '#include "ruda/keys.cuh"\n#define T int\n'
+    assert sorted(map(len, batches.grouped([rows, own, other], 1))) == [1, 2]
+    assert batches.grouped([own, other], 1) == [[own, other]]
 
 
 def test_a_training_step_is_eight_programs_at_most(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ it works.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import re
@@ -74,36 +75,60 @@ def program(sources: Sequence[str]) -> str:
     return "\n".join([*headers, *parts])
 
 
-def _names_of(source: str) -> frozenset[str]:
-    """The headers of ``source`` and those that they include, by name."""
-    return frozenset(_NAMED.findall(" ".join(compiler.headers_of(source))))
+class _Names(NamedTuple):
+    """The headers of sources with those that they include, and the macros that each side defines.
+
+    ``settings`` are macros of the sources that none of their own headers has.
+    """
+
+    headers: frozenset[str] = frozenset()
+    settings: frozenset[str] = frozenset()
+
+    def beside(self, other: _Names) -> _Names | None:
+        """Both together; None if one would mean something else beside the other."""
+        headers, settings = self.headers | other.headers, self.settings | other.settings
+        if any(two <= headers for two in _APART) or settings & _macros(headers):
+            return None
+        return _Names(headers, settings)
+
+
+@functools.lru_cache(maxsize=256)
+def _macros(headers: frozenset[str]) -> frozenset[str]:
+    texts = (compiler.header(f"ruda/{name}.cuh") for name in headers)
+    return frozenset(name for text in texts for name in _DEFINED.findall(text))
+
+
+def _names_of(source: str) -> _Names:
+    headers = frozenset(_NAMED.findall(" ".join(compiler.headers_of(source))))
+    return _Names(headers, frozenset(_DEFINED.findall(source)) - _macros(headers))
 
 
 def grouped(sources: Sequence[str], most: int) -> list[list[str]]:
     """``sources`` in at most ``most`` programs that take about as long as each other.
 
-    Where headers are apart there is a program for each side at least.
+    Sources that do not get on with each other are apart, in a program for each kind at least.
     """
-    sides: list[tuple[set[str], list[str]]] = []
+    kinds: list[tuple[_Names, list[str]]] = []
     for source in sources:
         names = _names_of(source)
-        fits = (side for side in sides if not any(two <= names | side[0] for two in _APART))
-        side = next(fits, None)
-        if side is None:
-            sides.append(side := (set(), []))
-        side[0].update(names)
-        side[1].append(source)
-    counts = [1] * len(sides)
-    works = [sum(map(effort, members)) for _, members in sides]
+        for k, (known, members) in enumerate(kinds):
+            both = known.beside(names)
+            if both is not None:
+                kinds[k] = both, [*members, source]
+                break
+        else:
+            kinds.append((names, [source]))
+    counts = [1] * len(kinds)
+    works = [sum(map(effort, members)) for _, members in kinds]
     while sum(counts) < min(most, len(sources)):
         shares = [
             work / count if count < len(members) else 0.0
-            for work, count, (_, members) in zip(works, counts, sides, strict=True)
+            for work, count, (_, members) in zip(works, counts, kinds, strict=True)
         ]
         counts[shares.index(max(shares))] += 1
     return [
         group
-        for (_, members), count in zip(sides, counts, strict=True)
+        for (_, members), count in zip(kinds, counts, strict=True)
         for group in shared(members, count)
     ]
 
@@ -135,7 +160,7 @@ def _compiled(
 
 def effort(source: str) -> float:
     """About how many milliseconds a source takes to compile."""
-    header = max((_EFFORT.get(name, 0) for name in _names_of(source)), default=0)
+    header = max((_EFFORT.get(name, 0) for name in _names_of(source).headers), default=0)
     return header + _LENGTH * len(source) / 1000 + _EACH_POWER * len(_POWER.findall(source))
 
 
