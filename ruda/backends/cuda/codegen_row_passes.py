@@ -10,9 +10,11 @@ from __future__ import annotations
 from ruda.backends.cuda.codegen_row_reads import (
     end_of,
     fetched,
+    has_open,
     in_pairs,
     inner_of,
     inside,
+    is_open,
     load_packs,
     pack_at,
     pack_of,
@@ -33,15 +35,12 @@ def sweep(kernel: Rows, each: Pass, gathers: bool) -> list[str]:
         lines += load_packs(kernel, "row", "", "base + ")
     if each is not kernel.program.passes[0]:
         lines += _forgotten(kernel)
-    lines += [
-        "#pragma unroll",
-        f"{pad}for (int p = 0; p < PER; ++p) {{",
-        f"{pad}    {pack_at(kernel, '' if held else 'base + ')}",
-        f"{pad}    if (active && ({inside(kernel, _is_free(kernel, each))})) {{",
-        *_pack(kernel, each, gathers),
-        f"{pad}    }}",
-        f"{pad}}}",
-    ]
+    if is_open(kernel, each) and each.writes:
+        # Where no pack lies behind the row, all loads of columns may come first.
+        lines += [f"{pad}if (n == PER * LANES * VEC) {{", *_sweep(kernel, each, gathers, "true")]
+        lines += [f"{pad}}} else {{", *_sweep(kernel, each, gathers), f"{pad}}}"]
+    else:
+        lines += _sweep(kernel, each, gathers)
     if not held:
         lines.append("        }")
     if kernel.skewed:
@@ -58,16 +57,43 @@ def sweep(kernel: Rows, each: Pass, gathers: bool) -> list[str]:
 def _forgotten(kernel: Rows) -> list[str]:
     """What earlier passes have made of words is not kept for this one."""
     names = [i.name for i in kernel.of("rows") if in_pairs(kernel, i)]
-    if kernel.cluster == 1 or kernel.skewed or not names:
+    if kernel.cluster == 1 or kernel.skewed or has_open(kernel) or not names:
         return []
     calls = " ".join(f"forget({name}_raw[p]);" for name in names)
     return ["#pragma unroll", f"        for (int p = 0; p < PER; ++p) {{ {calls} }}"]
+
+
+def _sweep(kernel: Rows, each: Pass, gathers: bool, here: str = "") -> list[str]:
+    """All packs of a thread; which are in the row is known or found."""
+    pad, base = " " * 8, "" if kernel.mode == "held" else "base + "
+    here = here or f"active && ({inside(kernel, _is_free(kernel, each))})"
+    return [
+        "#pragma unroll",
+        f"{pad}for (int p = 0; p < PER; ++p) {{",
+        f"{pad}    {pack_at(kernel, base)}",
+        f"{pad}    const bool here = {here};",
+        *(_undone(kernel, each) if is_open(kernel, each) else _guarded(kernel, each, gathers)),
+        f"{pad}}}",
+    ]
 
 
 def _is_free(kernel: Rows, each: Pass) -> bool:
     """Whether a pass has columns on their way from memory while others are worked with."""
     read = any(i.name in each.reads for i in kernel.of("column"))
     return bool(each.writes) and read and not kernel.keeps
+
+
+def _guarded(kernel: Rows, each: Pass, gathers: bool) -> list[str]:
+    pad = " " * 12
+    return [f"{pad}if (here) {{", *_pack(kernel, each, gathers), f"{pad}}}"]
+
+
+def _undone(kernel: Rows, each: Pass) -> list[str]:
+    """A pack that is done in any case; behind the row it leaves everything as it was."""
+    pad, names = " " * 16, [*(name for name, *_ in each.folds), *(each.grows or ())]
+    before = [f"{pad}const T {name}_before = {name};" for name in names]
+    after = [f"{pad}{name} = here ? {name} : {name}_before;" for name in names]
+    return [*before, *_pack(kernel, each, gathers=False), *after]
 
 
 def _pack(kernel: Rows, each: Pass, gathers: bool, loose: bool = False) -> list[str]:
@@ -80,13 +106,13 @@ def _pack(kernel: Rows, each: Pass, gathers: bool, loose: bool = False) -> list[
         if i.raw and wanted and i.role in ("rows", "column"):
             read = raw.format(i.name)
             if i.role == "column":
-                lines.append(_column(kernel, i, loose))
+                lines.append(_column(kernel, each, i, loose))
                 read = f"{i.name}_pack"
             lines.append(f"{pad}const Pack<{stored(i.dtype)}, VEC> {i.name} = {read};")
         elif i.role == "rows" and (wanted or gathers):
             lines.append(f"{pad}T {i.name}[VEC]; widened({i.name}, {raw.format(i.name)});")
         elif i.role == "column" and wanted:
-            lines.append(_column(kernel, i, loose))
+            lines.append(_column(kernel, each, i, loose))
             lines.append(f"{pad}T {i.name}[VEC]; widened({i.name}, {i.name}_pack);")
     lines.append(indented(kernel.program.each, 16))
     known = kernel.program.each + each.pack
@@ -99,15 +125,19 @@ def _pack(kernel: Rows, each: Pass, gathers: bool, loose: bool = False) -> list[
         lines.append(indented(gather, 16))
     for name in each.writes:
         form = "dense" if kernel.vec > 1 else "each"
+        check = "if (here) " * (is_open(kernel, each) and not loose)
         place = f"{name}_data + {name}_at + {inner_of(kernel, name, form, loose)}"
-        lines.append(f"{pad}put({place}, {name});")
+        lines.append(f"{pad}{check}put({place}, {name});")
     return lines
 
 
-def _column(kernel: Rows, i: Input, loose: bool) -> str:
+def _column(kernel: Rows, each: Pass, i: Input, loose: bool) -> str:
     """The declaration of a pack of a column."""
     pad, kind = " " * 16, pack_of(kernel, i, loose)
-    return f"{pad}const {kind} {i.name}_pack = {fetched(kernel, i, loose)};"
+    found = fetched(kernel, i, loose)
+    if is_open(kernel, each) and not loose:
+        return f"{pad}{kind} {i.name}_pack = {{}}; if (here) {i.name}_pack = {found};"
+    return f"{pad}const {kind} {i.name}_pack = {found};"
 
 
 def _named(text: str, name: str) -> bool:

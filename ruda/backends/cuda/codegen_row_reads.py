@@ -7,7 +7,7 @@ them.
 
 from __future__ import annotations
 
-from ruda.backends.cuda.row_programs import Input, Rows
+from ruda.backends.cuda.row_programs import Input, Pass, Rows
 from ruda.backends.cuda.types import stored
 from ruda.core.dtypes import bfloat16, float32
 
@@ -57,13 +57,29 @@ def end_of(kernel: Rows) -> str:
     return "skew.end" if kernel.skewed else "n"
 
 
+def is_open(kernel: Rows, each: Pass) -> bool:
+    """Whether a pass is done to all packs of a thread, without branches.
+
+    That takes registers, which rows of one block would rather have for more blocks, and pays where
+    columns come from memory.
+    """
+    plain = kernel.cluster > 1 and not (kernel.skewed or kernel.program.sums or kernel.keeps)
+    return plain and each.grows is not None
+
+
+def has_open(kernel: Rows) -> bool:
+    """Whether any pass is done to all packs."""
+    return any(is_open(kernel, each) for each in kernel.program.passes)
+
+
 def inside(kernel: Rows, free: bool = False) -> str:
     """Whether a thread's pack ``p``, at ``i``, is in the row.
 
     Blocks of a cluster have as few packs as a row takes: but for the last one all are in it. That
     is asked all the same unless ``free``, since registers are too few for work on all of them.
     """
-    if kernel.cluster == 1 or kernel.mode != "held" or kernel.skewed:
+    plain = kernel.mode == "held" and not kernel.skewed and not has_open(kernel)
+    if kernel.cluster == 1 or not plain:
         return f"i < {end_of(kernel)}"
     return f"p < PER - 1 ? {'true' if free else 'p * (LANES * VEC) < n'} : i < n"
 
@@ -131,7 +147,8 @@ def _pointed(kernel: Rows, i: Input, row: str, suffix: str) -> str:
 def declared(kernel: Rows, suffix: str) -> list[str]:
     """Variables for the packs of a thread and for the values of a row."""
     keeps = () if suffix and kernel.ring else kernel.of("rows")
-    lines = [f"    {pack_of(kernel, i)} {i.name}{suffix}_raw[PER];" for i in keeps]
+    empty = " = {}" * has_open(kernel)
+    lines = [f"    {pack_of(kernel, i)} {i.name}{suffix}_raw[PER]{empty};" for i in keeps]
     if kernel.skewed:
         lines += [f"    {pack_of(kernel, i, True)} {i.name}_loose;" for i in keeps]
     return lines + [f"    {i.value} {i.name}{suffix} = {i.value}(0);" for i in kernel.of("row")]

@@ -20,6 +20,9 @@ class Pass:
     ``pack`` is done with arrays of ``VEC`` elements under the names of ``reads``; those of
     ``writes`` are stored after it. ``folds`` are the values that it gathers, as (name, "Sum",
     "Max" or "Min", start in C); ``then`` follows, once a row, when they are folded over the group.
+
+    Where ``grows`` names all else that the pack changes, it is done to what lies behind the row as
+    well and undone: a kept row needs no branches then.
     """
 
     reads: tuple[str, ...]
@@ -27,6 +30,7 @@ class Pass:
     folds: tuple[tuple[str, str, str], ...] = ()
     then: str = ""
     writes: tuple[str, ...] = ()
+    grows: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)

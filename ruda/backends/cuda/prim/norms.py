@@ -32,11 +32,13 @@ _VARIANCE = Pass(
 _NEAR = Pass(
     ("x",),
     "EACH level += x[k];",
+    grows=("level",),
     then="const T near = near_mean<LANES, VEC>(level, n, lane, loose);",
 )
 _APART = Pass(
     ("x",),
     "EACH { const T d = x[k] - near; squares += d * d; }",
+    grows=("squares",),
     then="const T mean =\n"
     "    join_moments<LANES, VEC, HALF, GROUPS>(level, squares, n, lane, loose, scratch, turn);",
 )
@@ -84,6 +86,7 @@ def _forward_program(name: str, has: frozenset[str], half: bool = False) -> Prog
         reads,
         f"EACH {{ y[k] = {value}{_affine(has)};{total} }}",
         writes=("y", "total") if total else ("y",),
+        grows=() if centred else None,
     )
     statistics = _VAR if name == "standard_norm" else _RSTD
     if centred and half:
