@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ruda.backends.cuda.dnn import stem
-from ruda.backends.cuda.dnn.graph import Graph, Unsupported, kept, missing
+from ruda.backends.cuda.dnn.graph import Graph, Unsupported, is_ordered, kept, missing
 from ruda.backends.cuda.memory import allocate
 from ruda.backends.cuda.prim import conv as own
 from ruda.core.dtypes import DType
@@ -58,7 +58,7 @@ def _bound(client: Any, plan: Any, make: Callable[..., Any], attrs: tuple[Any, .
     layout, out = attrs[4], plan.out
     # Without leave for faster arithmetic float32 is computed in float32.
     precise = out.dtype.name in ("float32", "float64") and plan.precision is None
-    g = Graph(client, out.dtype, tensor_cores=not precise)
+    g = Graph(client, out.dtype, tensor_cores=not precise, ordered=is_ordered(plan))
     readable = (_readable(client, s) for s in plan.specs)
     a, b = (g.operand(*_geometry(s, layout), s.dtype) for s in readable)
     g.result(make(g.graph, a, b, _settings(attrs)), *_geometry(out, layout), out.dtype)

@@ -68,12 +68,19 @@ def kept(make: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Graph:
-    """A graph under construction and then ready to run: operands and results in one numbering."""
+    """A graph under construction and then ready to run: operands and results in one numbering.
 
-    def __init__(self, client: Any, dtype: DType, tensor_cores: bool = True) -> None:
+    ``ordered``: kernels that add in any order are left out.
+    """
+
+    def __init__(
+        self, client: Any, dtype: DType, tensor_cores: bool = True, ordered: bool = False
+    ) -> None:
         cudnn = frontend()
         self.cudnn, self.client = cudnn, client
-        self.tensor_cores = tensor_cores
+        notes = cudnn.numerical_note
+        self.barred = [] if tensor_cores else [notes.TENSOR_CORE, notes.DOWN_CONVERT_INPUTS]
+        self.barred += [notes.NONDETERMINISTIC] * ordered
         self.kinds = cudnn.data_type
         self.handle = _handle(client.device.index)
         wide = self.kinds.DOUBLE if dtype.name == "float64" else self.kinds.FLOAT
@@ -113,9 +120,8 @@ class Graph:
             self.graph.validate()
             self.graph.build_operation_graph()
             self.graph.create_execution_plans([modes.A, modes.FALLBACK])
-            if not self.tensor_cores:
-                notes = self.cudnn.numerical_note
-                self.graph.deselect_numeric_notes([notes.TENSOR_CORE, notes.DOWN_CONVERT_INPUTS])
+            if self.barred:
+                self.graph.deselect_numeric_notes(self.barred)
             self.graph.check_support()
             self.graph.build_plans()
         except (self.cudnn.cudnnGraphNotSupportedError, RuntimeError) as error:
