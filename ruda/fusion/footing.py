@@ -7,6 +7,7 @@ show memory of the state needs a program of its own.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable
 from itertools import accumulate
 from typing import Any
@@ -16,7 +17,7 @@ from ruda.core.devices import client as client_of
 from ruda.core.errors import CaptureError
 from ruda.fusion.checks import checked
 from ruda.fusion.guards import Contents, Guard, Guards
-from ruda.fusion.state import Argument, Gradient, Held
+from ruda.fusion.state import Argument, Gradient, Held, LeafOf
 from ruda.fusion.trace import Tracer
 from ruda.fusion.tree import Given
 from ruda.tensor.determinism import is_deterministic
@@ -49,6 +50,7 @@ class Footing:
         """Which leaves have a gradient when the call begins, and of which spec."""
         self.bare: list[Any] = []
         self.graded: list[tuple[Any, Any]] = []
+        self._gradients: list[tuple[Gradient, Any]] = []
         for leaf, grad in tracer.first_grads.items():
             if leaf in tracer.inner:
                 continue
@@ -67,7 +69,9 @@ class Footing:
             raise CaptureError("compile", what, hint="reading x.grad inside of the step")
         if not isinstance(source, Gradient):
             self.guards.plain.append(Guard("a gradient", getattr, leaf, "grad", grad))
-        if leaf not in tracer.argument_leaves:
+        place = tracer.argument_leaves.get(leaf)
+        self._gradients.append((Gradient(LeafOf(leaf, place)), grad.handle))
+        if place is None:
             self.graded.append((leaf, grad.spec))
 
     def _take_tensors(self, tracer: Tracer, given: Given, tensors: Named) -> None:
@@ -83,15 +87,32 @@ class Footing:
             self.guards.plain.append(Guard(f"{path}.node", getattr, tensor, "node", node))
         others = [t for t, _, _ in met] + [t for _, t in tensors]
         roots = {id(t.handle.root or t.handle) for t in others}
-        self.pins = [
-            (i, value.handle.root or value.handle)
+        given_too = [
+            (i, value.handle)
             for i, value in enumerate(given.leaves)
             if value.__class__ is RudaTensor and id(value.handle.root or value.handle) in roots
         ]
+        self.pins = [(i, h if h.root is None else h.root) for i, h in given_too]
+        self._take_twins(given_too, {id(t.handle) for t in others})
         for identity, (generator, _) in tracer.draws.items():
             if identity not in tracer.seeds:
                 seed = Guard("the seed of a generator", getattr, generator, "seed", generator.seed)
                 self.guards.plain.append(seed)
+
+    def _take_twins(self, arguments: list[tuple[int, Any]], known: set[int]) -> None:
+        """What was read as one with something else, by its handle, and has to stay that very one.
+
+        ``known`` are the handles of state.
+        """
+        self.twins: list[tuple[Argument | Gradient, Any]] = [
+            (Argument(i, ""), h) for i, h in arguments if h.root is not None and id(h) in known
+        ]
+        count = Counter(id(handle) for _, handle in self._gradients)
+        self.twins += [
+            (gradient, h)
+            for gradient, h in self._gradients
+            if h.root is not None or id(h) in known or count[id(h)] > 1
+        ]
 
     def _take_memory(self, tracer: Tracer, given: Given) -> None:
         """Where state lies, and what of it is written."""
@@ -119,7 +140,7 @@ class Footing:
     @property
     def simple(self) -> bool:
         """Whether arguments at the places of a right call are right again, whatever shows them."""
-        return not (self.graded or self.pins or self.offsets)
+        return not (self.graded or self.pins or self.offsets or self.twins)
 
     def holds(self, given: Given) -> bool:
         """Whether a program is right for a call with the same key of arguments."""
@@ -129,6 +150,8 @@ class Footing:
             if leaf.grad is None or leaf.grad.spec is not spec:
                 return False
         if not all((h := given.leaves[i].handle) is r or h.root is r for i, r in self.pins):
+            return False
+        if not all(source.fetch(given) is handle for source, handle in self.twins):
             return False
         return not self.writes or self._apart(given)
 

@@ -39,19 +39,20 @@ class Given:
             self._take(value, f"argument {i}", key)
         for name, value in kwargs.items():
             self._take(value, f"argument {name!r}", key)
-        self.roots = [
-            t.handle if t.handle.root is None else t.handle.root
-            for t in self.leaves
-            if t.__class__ is RudaTensor
-        ]
-        if len(self.roots) > 1:
+        handles = [t.handle for t in self.leaves if t.__class__ is RudaTensor]
+        self.roots = [h if h.root is None else h.root for h in handles]
+        if len(handles) > 1:
             first: dict[int, int] = {}
             key.append(tuple([first.setdefault(id(r), i) for i, r in enumerate(self.roots)]))
+            if len(first) < len(handles):
+                # One view given twice is one to a trace, but not two views of the same memory.
+                first = {}
+                key.append(tuple([first.setdefault(id(h), i) for i, h in enumerate(handles)]))
         self.key = tuple(key)
 
     def difference(self, key: tuple[Any, ...]) -> str:
         """Where this call's key first differs from ``key``, in words."""
-        places = [*self.places, "which arguments share memory"]
+        places = [*self.places, *("which arguments share memory",) * 2]
         for mine, other, place in zip(self.key, key, places, strict=False):
             if mine != other:
                 return place

@@ -1,0 +1,84 @@
+"""One tensor in two places while tracing, and two different ones later, or the other way round."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ruda
+
+
+@pytest.fixture
+def row() -> ruda.Tensor:
+    """Ten numbers, of which views are made."""
+    return ruda.asarray(np.arange(10.0, dtype="f"))
+
+
+def leaf(*values: float) -> ruda.Tensor:
+    return ruda.tensor(list(values), requires_grad=True)
+
+
+def test_one_view_as_two_arguments_and_two_views_of_its_base(row: ruda.Tensor) -> None:
+    step = ruda.compile(lambda x, y: x - y)
+    whole = row[:4]
+    for _ in range(2):
+        assert step(whole, whole).tolist() == [0.0] * 4
+        assert step(row[:4], row[3:7]).tolist() == [-3.0] * 4
+        assert step(row[4:8], row[2:6]).tolist() == [2.0] * 4
+    assert "2 signature(s)" in repr(step)
+
+
+def test_one_view_twice_is_changed_in_place(row: ruda.Tensor) -> None:
+    def change(x: Any, y: Any) -> Any:
+        x += 1.0
+        return y * 1.0
+
+    step = ruda.compile(change)
+    for i, j in ((0, 0), (0, 3), (3, 3), (0, 2), (2, 0)):
+        x = row[i : i + 4]
+        wanted = row.numpy(copy=True)
+        wanted[i : i + 4] += 1
+        found = step(x, x if i == j else row[j : j + 4])
+        np.testing.assert_array_equal(found.numpy(), wanted[j : j + 4])
+        np.testing.assert_array_equal(row.numpy(), wanted)
+
+
+def test_a_view_as_argument_and_state_and_another_view_later(row: ruda.Tensor) -> None:
+    state = row[1:5]
+    step = ruda.compile(lambda x: x - state)
+    for _ in range(2):
+        assert step(state).tolist() == [0.0] * 4
+        assert step(row[:4]).tolist() == [-1.0] * 4
+        assert step(row[3:7]).tolist() == [2.0] * 4
+    assert "2 signature(s)" in repr(step)
+
+
+def test_one_gradient_of_two_leaves_and_two_gradients_later() -> None:
+    a, b, both = leaf(1.0, 2.0), leaf(3.0, 4.0), ruda.ones((2,))
+    of_state = ruda.compile(lambda: a.grad - b.grad)
+    of_arguments = ruda.compile(lambda x, y: x.grad - y.grad)
+    for _ in range(2):
+        a.grad = b.grad = both
+        assert of_state().tolist() == of_arguments(a, b).tolist() == [0.0, 0.0]
+        b.grad = ruda.asarray(np.array([5.0, 7.0], "f"))
+        assert of_state().tolist() == of_arguments(a, b).tolist() == [-4.0, -6.0]
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_a_gradient_that_is_state_and_another_one_later(first: bool) -> None:
+    a, b, state = leaf(1.0, 2.0), leaf(3.0, 4.0), ruda.ones((2,))
+
+    def difference(x: Any) -> Any:
+        given = state * 1.0 if first else x.grad * 1.0
+        return x.grad - state + (given - given)
+
+    of_argument = ruda.compile(difference)
+    of_state = ruda.compile(lambda: difference(a))
+    for _ in range(2):
+        a.grad, b.grad = state, ruda.asarray(np.array([9.0, 8.0], "f"))
+        assert of_argument(a).tolist() == of_state().tolist() == [0.0, 0.0]
+        assert of_argument(b).tolist() == [8.0, 7.0]
+        a.grad = ruda.asarray(np.array([5.0, 7.0], "f"))
+        assert of_argument(a).tolist() == of_state().tolist() == [4.0, 6.0]
