@@ -12,7 +12,7 @@ import ruda
 import ruda.nn.functional as F
 from ruda.backends.cuda.blas import lt
 from ruda.backends.cuda.memory import allocate_piece
-from ruda.backends.cuda.prim import linear_groups, linear_parts, linear_places
+from ruda.backends.cuda.prim import linear_chunks, linear_groups, linear_parts, linear_places
 from ruda.backends.cuda.prim.cross_entropy import Into
 from ruda.core.errors import IndexRangeError
 from ruda.ops.table import TABLE
@@ -112,16 +112,46 @@ def test_nothing_overwrites_what_waits(
         assert end * high <= found.start + rows * low
         assert found.start + rows * end <= classes * high
     assert found.beside - found.inside <= 1 and found.kept - found.beside <= 1
-    own = sum(end - low for low, end in blocks[found.inside : found.beside])
     assert all(end - low <= high for low, end in blocks[found.beside : found.kept])
-    assert rows * own * 2 <= found.extra
-    for start, stop, at in found.chunks:
-        assert stop * own * 2 <= at
-        assert at + (stop - start) * classes * 4 <= found.extra + found.front
-    assert [0, *(stop for _, stop, _ in found.chunks)] == [*(c[0] for c in found.chunks), rows]
     for low, end in blocks[found.kept :]:
         assert (end - low) * (rows * 2 + found.again * 4) <= found.extra - 256 and found.again
     assert total <= found.front
+
+
+@pytest.mark.parametrize("rows", [1, 7, 64, 130, 1000])
+@pytest.mark.parametrize("room", [0, 20000, 1 << 20])
+@pytest.mark.parametrize("total", [0, 1])
+def test_logits_lie_where_nothing_waits(
+    rows: int, room: int, total: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(linear_places, "_ALL", room)
+    monkeypatch.setattr(linear_places, "_AGAIN", 4096)
+    sizes = linear_places.Sizes(rows, 48, 331, 2, 4, total * 4 * 48 * rows)
+    found = linear_places.places(sizes)
+    sides = {"extra": found.extra + found.front, "hidden": rows * 96, "weight": 331 * 96}
+    widths = [2 * (end - low) for low, end in found.blocks[: found.kept]]
+    homes = [linear_chunks.home(sizes, found, b) for b in range(found.kept)]
+    done = 0
+    for start, stop, parts in linear_chunks.chunks(sizes, found):
+        assert start == done < stop
+        done = stop
+        taken = [(r, at, at + stop * w) for (r, at), w in zip(homes, widths, strict=True)]
+        for part in parts:
+            end = part.at + (stop - start) * (part.end - part.low) * 4
+            assert part.at >= 0 and end <= sides[part.room] and part.at % 4 == 0
+            assert all(r != part.room or end <= a or e <= part.at for r, a, e in taken)
+            if part.first < part.last:
+                taken.append((part.room, part.at, end))
+                assert found.blocks[part.first][0] == part.low
+                assert found.blocks[part.last - 1][1] == part.end
+        ends = sorted((part.low, part.end) for part in parts)
+        assert [0, *(end for _, end in ends)] == [*(low for low, _ in ends), 331]
+        kept = [b for part in parts for b in range(part.first, part.last)]
+        # What is not kept is read before the same place has what is.
+        assert kept == list(range(found.kept))
+        waits = [part.first < part.last for part in parts]
+        assert waits == sorted(waits)
+    assert done == rows
 
 
 @pytest.mark.parametrize("keeps", [True, False], ids=["over", "beside"])
@@ -139,17 +169,19 @@ def test_operands_that_lie_otherwise(device: str) -> None:
     check(device, "bfloat16", inputs(), False, turned=True)
 
 
-def test_only_what_is_wanted(device: str) -> None:
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_only_what_is_wanted(device: str, dtype: str) -> None:
     hidden, weight, _, target = inputs()
     labels = ruda.asarray(target, device=device)
     expected = step("cpu", "float64", inputs(), False)[1:]
     for i in (0, 1):
-        given = [ruda.tensor(x, dtype="float32", device=device) for x in (hidden, weight)]
+        given = [ruda.tensor(x, dtype=dtype, device=device) for x in (hidden, weight)]
         given[i].requires_grad_()
         (F.linear_cross_entropy(*given, labels) * 3).backward()
         assert given[1 - i].grad is None
-        got = given[i].grad.to("cpu")
-        assert_close(got, expected[i].astype("float32"), length=ROWS * CLASSES)
+        got, want = given[i].grad.to("cpu"), expected[i]
+        scale = float(abs(want).max().item())
+        assert_close(got, want.astype(dtype), length=ROWS * CLASSES, scale=scale)
 
 
 def test_a_graph_that_is_kept_gives_the_same_twice(device: str) -> None:
@@ -193,10 +225,11 @@ def test_scaling_over_itself_and_elsewhere(device: str, dtype: str, start: int) 
             assert (spent and start == 0) or (x.to("cpu").astype("float64").numpy() == drawn).all()
 
 
-def test_no_such_class(device: str) -> None:
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_no_such_class(device: str, dtype: str) -> None:
     hidden, weight, _, target = inputs()
     given = [
-        ruda.tensor(x, dtype="float32", device=device, requires_grad=True) for x in (hidden, weight)
+        ruda.tensor(x, dtype=dtype, device=device, requires_grad=True) for x in (hidden, weight)
     ]
     target[20] = CLASSES
     with pytest.raises(IndexRangeError, match="no such class"):

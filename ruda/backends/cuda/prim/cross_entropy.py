@@ -35,10 +35,10 @@ from ruda.core.spec import Spec, spec_of
 from ruda.ops.cross_entropy_rows import NAME
 
 _SCALARS = ("ignore_index", "label_smoothing", "z_loss")
-_COUNTED = "const bool counted = target != (i64)at.ignore_index;"
+COUNTED = "const bool counted = target != (i64)at.ignore_index;"
 _OWN = "to<T>(weight_data[target * at.weight_inner[0]])"
 _FETCHED = "\n    const T picked = to<T>(logits_data[logits_at + target * at.logits_inner[0]]);"
-_LSE = "const T lse = ruda_isinf(top) ? top : top + log(total);"
+LSE = "const T lse = ruda_isinf(top) ? top : top + log(total);"
 
 
 def _mass(weighted: bool, smooth: bool) -> str:
@@ -71,7 +71,7 @@ def _forward_program(weighted: bool, smooth: bool) -> Program:
         ("logits", "weight") if weighted and smooth else ("logits",),
         ONLINE.replace("x[k]", "logits[k]") + _flat(weighted, smooth),
         (("flat", "Sum", "T(0)"),) if smooth else (),
-        f"{ONLINE_THEN}\n{_LSE}\n{_COUNTED}\n{_loss(weighted, smooth, _FETCHED)}",
+        f"{ONLINE_THEN}\n{LSE}\n{COUNTED}\n{_loss(weighted, smooth, _FETCHED)}",
     )
     return Program(
         "cross_entropy" + "_w" * weighted + "_s" * smooth,
@@ -110,7 +110,7 @@ def _pass(weighted: bool, smooth: bool, place: str, valid: str) -> Pass:
 
 def _backward_program(weighted: bool, smooth: bool) -> Program:
     """The gradient of a row's loss in its logits."""
-    counted = _COUNTED.replace(";", " && target >= 0 && target < n;")
+    counted = COUNTED.replace(";", " && target >= 0 && target < n;")
     return Program(
         "cross_entropy_backward" + "_w" * weighted + "_s" * smooth,
         (_pass(weighted, smooth, "target", "counted"),),
@@ -123,7 +123,7 @@ def _backward_program(weighted: bool, smooth: bool) -> Program:
 # meant, ``own`` is before all packs.
 _JOINT_BEFORE = f"""{ONLINE_BEFORE}
 T picked = T(0);
-{_COUNTED}
+{COUNTED}
 const bool valid = counted && target >= 0 && target < n;
 const int own = valid ? int(target) : -1;"""
 _PICKED = "\nif (u32(own - i) < u32(VEC)) EACH if (i + k == own) picked = logits[k];"
@@ -153,7 +153,7 @@ def _parted_program(weighted: bool, smooth: bool) -> Program:
     T level[{len(sums)}] = {{{", ".join(sums)}}};
     join_levels<LANES, HALF, Exp>(level, scratch, turn);{joined}
 }}
-{_LSE}
+{LSE}
 {_loss(weighted, smooth, "")}"""
     return replace(
         forward,
@@ -165,7 +165,7 @@ def _parted_program(weighted: bool, smooth: bool) -> Program:
     )
 
 
-class _Classes(Form):
+class Classes(Form):
     """The targets of a plan."""
 
     __slots__ = ("ignored",)
@@ -227,7 +227,7 @@ def _bound(client: Any, plan: Any) -> Callable[..., Any] | None:
     written = (rows_of("dx", outs[0], shape),) if kind.writes and not parted else ()
     scalars = (float(ignore), smoothing, z_loss)
     target = specs[args.index("target")]
-    form = _Classes(NAME, target, axis, shape[axis], ignore) if kind.tells else None
+    form = Classes(NAME, target, axis, shape[axis], ignore) if kind.tells else None
     work = Work(client, shape, (axis,), tuple(inputs), written, wide, wide, scalars, form)
     if not supported(work):
         return None
@@ -309,7 +309,7 @@ class Into:
         dy = [row_of("dy", spec, shape, (1,)) for spec in specs[:-2]]
         inputs = (*dy, rows_of("logits", logits, shape), row_of("target", target, shape, (1,)))
         written = () if dx is None else (rows_of("dx", dx, shape),)
-        self.faults, self.form = client.faults, _Classes(op, target, 1, shape[1], ignore)
+        self.faults, self.form = client.faults, Classes(op, target, 1, shape[1], ignore)
         program = kind.program(False, smoothing > 0)
         if over:
             # What is written may be what is read.

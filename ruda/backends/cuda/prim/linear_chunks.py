@@ -50,7 +50,7 @@ def home(sizes: Sizes, found: Places, block: int) -> tuple[Room, int]:
 
 
 class _Layout:
-    """A plan's rooms while rows before ``done`` are kept."""
+    """A plan's rooms, which fill with the gradients of rows from the first one on."""
 
     def __init__(self, sizes: Sizes, found: Places) -> None:
         self.sizes, self.found = sizes, found
@@ -67,12 +67,8 @@ class _Layout:
         room, at = home(self.sizes, self.found, block)
         row = (end - low) * width
         last = at + rows * row - count * (end - low) * wide
-        last -= last % _STEP if self.is_aligned(at, row) else last % wide
+        last -= last % (_STEP if row >= _STEP else wide)
         return (room, last) if last >= at + (start + count) * row else None
-
-    def is_aligned(self, at: int, row: int) -> bool:
-        """Whether a room may well begin its logits at whole steps."""
-        return row >= _STEP and at % 16 == 0
 
     def front(self, stop: int) -> tuple[int, int]:
         """The first and the last byte of extra memory behind what waits there of rows."""
@@ -96,6 +92,7 @@ class _Layout:
 
 
 def _floor(count: int) -> int:
+    """Whole tiles of a product."""
     step = 256 if count >= 512 else 128 if count >= 128 else 1
     return count - count % step
 

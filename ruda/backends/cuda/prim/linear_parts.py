@@ -119,9 +119,9 @@ class Call(ABC):
     def fill(self) -> None:
         """Note losses, and write the gradients."""
 
-    def of_rows(self) -> RudaTensor:
-        """Memory for a number of each row."""
-        spec = spec_of(self.client, (self.known.rows,), self.known.wide)
+    def of_rows(self, times: int = 1) -> RudaTensor:
+        """Memory for a number of each row, or for several, row by row each."""
+        spec = spec_of(self.client, (times * self.known.rows,), self.known.wide)
         return wrap(spec, allocate(self.client.pool, spec))
 
     def room(self, rows: int, columns: int, dtype: DType) -> Any:

@@ -5,8 +5,8 @@ what a block gives overwrites only what blocks before it have needed. A block ma
 the first one and all before it together. Those of the next block are in extra memory, and those of
 one more in the gradient of the hidden states; of all others the logits are computed again.
 
-Behind the extra memory there is room for the sum that becomes the gradient of the hidden states. As
-long as the extra memory is not full, logits of more rows fit between its rows and the end of both.
+Behind the extra memory there is room for the sum that becomes the gradient of the hidden states,
+where the last rows' logits are before.
 """
 
 from __future__ import annotations
@@ -33,9 +33,8 @@ class Places(NamedTuple):
 
     Those before ``inside`` are in the gradient of the weight from element ``start`` on, those
     before ``beside`` in extra memory, those before ``kept`` in the gradient of the hidden states,
-    which is written last. There are ``extra`` bytes of it and ``front`` behind it. Each
-    chunk is of rows from, to, and the place of their logits in both; ``again`` rows of a block are
-    computed again at a time.
+    which is written last. There are ``extra`` bytes of it and ``front`` behind it. ``again`` rows
+    of a block are computed again at a time.
     """
 
     blocks: list[tuple[int, int]]
@@ -45,7 +44,6 @@ class Places(NamedTuple):
     kept: int
     extra: int
     front: int
-    chunks: list[tuple[int, int, int]]
     again: int
 
 
@@ -119,17 +117,4 @@ def places(sizes: Sizes) -> Places:
         left = extra - rows * (end - low) * width - _STEP
         again = min(rows, _floor(left // ((end - low) * wide), 128))
     extra = -(-extra // _STEP) * _STEP
-    chunks = _chunks(rows, extra + front, own * width, logits)
-    return Places(blocks, inside, start, beside, kept, extra, front, chunks, again)
-
-
-def _chunks(rows: int, room: int, kept: int, logits: int) -> list[tuple[int, int, int]]:
-    """Rows from, to, and where their logits lie behind all ``kept`` bytes of rows until then."""
-    out, start = [], 0
-    while start < rows:
-        count = max(1, (room - _STEP - start * kept) // (logits + kept))
-        stop = min(rows, start + _floor(count, 128))
-        at = room - (stop - start) * logits
-        out.append((start, stop, at - at % _STEP))
-        start = stop
-    return out
+    return Places(blocks, inside, start, beside, kept, extra, front, again)

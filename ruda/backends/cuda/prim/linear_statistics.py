@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 from ruda.backends.cuda.prim.cross_entropy import (
-    _COUNTED,
-    _LSE,
-    _Classes,
+    COUNTED,
+    LSE,
+    Classes,
     quickly,
 )
 from ruda.backends.cuda.prim.row_kernel import Kernel
@@ -35,7 +35,7 @@ if (own >= 0 && own < n && active && lane == 0)
         ("logits",),
         ONLINE.replace("x[k]", "logits[k]") + "\nEACH flat += logits[k];" * smooth,
         _FLAT * smooth,
-        f"{ONLINE_THEN}\n{_LSE}\n{picked}",
+        f"{ONLINE_THEN}\n{LSE}\n{picked}",
     )
     return Program(
         "class_statistics" + "_s" * smooth,
@@ -68,7 +68,7 @@ const T slope = dy + dy * lse * (T(2) * z_loss);"""
         + "\nEACH picked += picks[k];"
         + "\nEACH flat += flats[k];" * smooth,
         (("picked", "Sum", "T(0)"), *_FLAT * smooth),
-        f"{ONLINE_THEN}\n{_LSE}\n{_COUNTED}\n{told}",
+        f"{ONLINE_THEN}\n{LSE}\n{COUNTED}\n{told}",
     )
     return Program(
         "class_statistics_joined" + "_s" * smooth,
@@ -120,7 +120,7 @@ def whole(
         row_of("target", target, shape, (1,)),
         row_of("dy", dy, shape, (1,)),
     )
-    form = _Classes(op, target, 1, classes, ignore)
+    form = Classes(op, target, 1, classes, ignore)
     scalars = (float(ignore), smoothing, z_loss, float(classes))
     work = Work(client, shape, (1,), inputs, (), wide, wide, scalars, form)
     kernel, faults = Kernel(work, None, _whole_program(smooth)), client.faults
