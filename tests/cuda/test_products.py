@@ -10,7 +10,7 @@ import pytest
 
 import ruda
 import ruda.nn.functional as F
-from ruda.backends.cuda.blas import integer, lt, skinny
+from ruda.backends.cuda.blas import gemm, integer, lt, skinny
 from ruda.core.dtypes import as_dtype
 from ruda.tensor.dispatch import clear_plans
 from ruda.testing import assert_close
@@ -114,6 +114,23 @@ def test_a_shared_right_side_is_one_large_product(device: str, library: CublasLt
     x, y = on(device, (6, 5, 7), "float32"), on(device, (1, 7, 3), "float32", 1)
     check(x @ ruda.broadcast_to(y, (6, 7, 3)), x, y)
     assert [(c.d.columns, c.d.count) for c in library.calls] == [(30, 1)]
+
+
+@pytest.mark.parametrize(
+    ("kernels", "code"),
+    [((), 100), (((103, 3),), 103), (((103, 2), (105, 3), (101, 3)), 105), (((99, 3),), 100)],
+)
+def test_a_kernel_that_is_named_comes_first(
+    client: Any, library: CublasLt, kernels: Any, code: int
+) -> None:
+    x, y = on("cuda:0", (5, 7), "float32"), on("cuda:0", (7, 3), "float32")
+    out = ruda.zeros((5, 3), device="cuda:0")
+    given = (each.handle.spec for each in (x, y, out))
+    gemm.into(client, "matmul", *given, None, kernels=kernels)(
+        *(each.handle.address for each in (x, y, out))
+    )
+    assert library.calls[-1].code == code
+    check(out, x, y)
 
 
 @pytest.mark.parametrize("dtype", FLOATS)

@@ -141,6 +141,16 @@ class CublasLt:
         found["workspace_size"] = 1 << 20
         ctypes.c_int32.from_address(count).value = asked
 
+    def matmul_algo_config_get_attribute(
+        self, algorithm: int, attribute: int, at: int, size: int, written: int
+    ) -> None:
+        """Tiles count from 100, and all clusters are alike."""
+        kind, number = {1: (np.uint32, -1), 8: (np.uint16, 3)}[attribute]
+        assert size == np.dtype(kind).itemsize
+        value = number if number > 0 else ctypes.c_uint64.from_address(algorithm).value
+        np.frombuffer((ctypes.c_byte * size).from_address(at), kind)[0] = value
+        ctypes.c_uint64.from_address(written).value = size
+
     def matmul(self, handle: int, *given: int) -> None:
         operation, alpha, a, a_at, b, b_at, beta, c, c_at, d, d_at, algorithm, *rest = given
         assert handle == 77
@@ -148,7 +158,10 @@ class CublasLt:
         how = self.objects[operation]
         x, y, out = (self.objects[n] for n in (a_at, b_at, d_at))
         assert c_at == d_at
-        self.calls.append(SimpleNamespace(how=how, a=x, b=y, d=out, rest=rest, beside=c != d))
+        code = ctypes.c_uint64.from_address(algorithm).value
+        self.calls.append(
+            SimpleNamespace(how=how, a=x, b=y, d=out, rest=rest, beside=c != d, code=code)
+        )
         factors = [self._scalar(at, how.scale) for at in (alpha, beta)]
         left, right = self._operand(a, x, how.transa), self._operand(b, y, how.transb)
         result = matrix(d, *self._facts(out))

@@ -145,15 +145,19 @@ def into(
     precision: Precision | None,
     bias: Spec | None = None,
     adds: bool = False,
+    kernels: lt.Kernels = (),
 ) -> Multiply:
     """The function that queues ``out = x @ y`` in dense memory that is there, given by addresses.
 
     The libraries must take both matrices as they lie; ``adds`` keeps what ``out`` holds and adds.
+    ``kernels`` of cuBLASLt are preferred to its own first choice.
     """
     allowed = precision or IEEE
     shape = layout.geometry((x.shape, x.strides), (y.shape, y.strides))
     assert not any(shape.copies), "the operands are to be made ready first"
     how = arithmetic(x.dtype, out.dtype, allowed)
+    if kernels and lt.library(client) is not None:
+        return lt.product(client, how, shape, bias is not None, adds, kernels=kernels)
     if adds:
         library = lt if lt.library(client) is not None else cublas
         return library.product(client, how, shape, adds=True)

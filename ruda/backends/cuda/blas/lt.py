@@ -46,8 +46,14 @@ _BATCH, _BATCH_STEP = 5, 6
 _MOST_WORKSPACE, _REDUCTION = 1, 3
 _ALIGNMENTS = (5, 6, 7, 8)
 _PLAIN = 1
+# Of an algorithm: the cublasLtMatmulTile_t and the cublasLtClusterShape_t.
+_TILE, _CLUSTER = (1, np.uint32), (8, np.uint16)
 # Partial sums may be added in the type that they are computed in, or also in that of the result.
 _EXACT_SUMS, _ANY_SUMS = 2, 7
+
+
+# Kernels of the library by tile and cluster, best first.
+Kernels = tuple[tuple[int, int], ...]
 
 
 class Ends(NamedTuple):
@@ -221,6 +227,23 @@ def _algorithms(library: Library, at: _Descriptors, how: Arithmetic, low: int) -
     return found[found["state"] == 0]
 
 
+def _ranked(library: Library, found: Any, kernels: Kernels) -> Any:
+    """The same proposals, with the one of the kernel that is named first in front."""
+    lt, codes = library.module, np.ascontiguousarray(found["algo"]["data_"])
+
+    def value(i: int, attribute: int, kind: Any) -> int:
+        box, at = np.zeros(1, kind), codes.ctypes.data + i * codes.strides[0]
+        written = np.zeros(1, np.uint64)
+        lt.matmul_algo_config_get_attribute(
+            at, attribute, box.ctypes.data, box.itemsize, written.ctypes.data
+        )
+        return int(box[0])
+
+    known = [(value(i, *_TILE), value(i, *_CLUSTER)) for i in range(len(codes))]
+    best = next((known.index(kernel) for kernel in kernels if kernel in known), 0)
+    return found[[best, *(i for i in range(len(codes)) if i != best)]]
+
+
 class _Product:
     """One call of the library, with the algorithms that were found so far by alignment."""
 
@@ -231,9 +254,10 @@ class _Product:
         shape: Geometry,
         call: Call,
         ends: Ends,
+        kernels: Kernels = (),
     ) -> None:
         self.library, self.how, self.shape, self.call = library, how, shape, call
-        self.ends = ends
+        self.ends, self.kernels = ends, kernels
         self._matmul, self._handle = library.module.matmul, library.handle
         self._now, self._rooms = library.client.now, library.workspaces
         self._order = library.client.order
@@ -296,6 +320,8 @@ class _Product:
         if not len(found):
             what = "cuBLASLt has no algorithm for these dtypes and this alignment"
             raise StrategyError("matmul", what, f"{self.how} at multiples of {low} bytes")
+        if self.kernels:
+            found = _ranked(self.library, found, self.kernels)
         codes = np.ascontiguousarray(found["algo"]["data_"])
         self._kept.append(codes)
         addresses = [codes.ctypes.data + i * codes.strides[0] for i in range(len(codes))]
@@ -305,6 +331,7 @@ class _Product:
         if self.ends.adds:
             return addresses[0], rooms[0]
         then = (self.ends.then,) * bool(self.ends.then) + ("beside",) * self.ends.beside
+        then += self.kernels
         key = repr((*self.how, *self.shape, self.call.count, low, self.ends.bias, *then))
         trials = [functools.partial(self._try, at, a, *places) for a in addresses]
         best = tune.best(client, f"cublaslt-{self.library.version}", key, trials)
@@ -319,15 +346,17 @@ def product(
     adds: bool = False,
     relu: bool = False,
     ends: Ends | None = None,
+    kernels: Kernels = (),
 ) -> Callable[..., None]:
     """The function that queues ``out = x @ y`` at (x, y, out[, bias[, aux[, beside]]]).
 
-    ``bias``, ``adds`` and ``relu`` are short for ``ends``.
+    ``bias``, ``adds`` and ``relu`` are short for ``ends``. Of the ``kernels`` the first one that is
+    proposed comes before what the library would take.
     """
     found = library(client)
     assert found is not None
     ends = ends or Ends(bias, adds, "relu" if relu else "")
-    calls = [_Product(found, how, shape, call, ends) for call in shape.calls]
+    calls = [_Product(found, how, shape, call, ends, kernels) for call in shape.calls]
     if len(calls) == 1:
         return calls[0]
     operand, result = (np.dtype(_WIDTH[name]).itemsize for name in (how.operand, how.result))

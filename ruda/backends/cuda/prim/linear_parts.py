@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ruda.backends.cuda.blas import gemm, layout
+from ruda.backends.cuda.blas import gemm, layout, lt
 from ruda.backends.cuda.memory import allocate, allocate_piece, handle_over
 from ruda.backends.cuda.prim.cross_entropy import Into
 from ruda.core.dtypes import DType, compute_of, int64
@@ -25,6 +25,13 @@ from ruda.ops.join import concat
 from ruda.ops.reduce import sum
 from ruda.ops.select import where
 from ruda.tensor.tensor import RudaTensor, wrap
+
+# Multiplications from which on a product is large, and the kernels that are then the quickest under
+# lasting load on an H200, which the library proposes but not first: for logits, and for the
+# gradient of the weight from all rows.
+_LARGE = 1 << 35
+_LOGITS: lt.Kernels = ((197, 5), (197, 3), (20, 3), (184, 5))
+_WEIGHT: lt.Kernels = ((29, 3),)
 
 
 def fitting(room: int, length: int, itemsize: int) -> int:
@@ -69,7 +76,17 @@ class Known:
         shape = x.shape[0], y.shape[1]
         beside = spec_of(self.client, y.shape[1:], self.wide) if bias else None
         made = spec_of(self.client, shape, out)
-        return gemm.into(self.client, self.name, x, y, made, self.plan.precision, beside, adds)
+        precision, kernels = self.plan.precision, self._kernels(x, y, out, adds)
+        return gemm.into(self.client, self.name, x, y, made, precision, beside, adds, kernels)
+
+    def _kernels(self, x: Spec, y: Spec, out: DType, adds: bool) -> lt.Kernels:
+        """Which ones to prefer for a product of half types."""
+        large = x.size * y.shape[1] >= _LARGE and self.client.driver.arch == "sm_90a"
+        if adds or not large or not self.kind.is_half:
+            return ()
+        if out is self.wide:
+            return _LOGITS if x.strides[1] == y.strides[0] == 1 else ()
+        return _WEIGHT if x.shape[1] == self.rows else ()
 
     def _losses(self, rows: int, dx: Spec | None = None, over: bool = False) -> Into:
         """Losses and log-sum-exps of some rows, and the gradient in their logits as ``dx``."""
