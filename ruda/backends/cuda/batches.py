@@ -19,6 +19,7 @@ from typing import NamedTuple
 from ruda.backends.cuda import cache, compiler
 
 _DEFINED = re.compile(r"^#define (\w+)", re.MULTILINE)
+_CAPITALS = re.compile(r"\b[A-Z][A-Z_]+\b")
 _NAMED = re.compile(r"ruda/(\w+)\.cuh")
 _POWER = re.compile(r"\bpow\(")
 _MOST_PROGRAMS = 8
@@ -76,20 +77,20 @@ def program(sources: Sequence[str]) -> str:
 
 
 class _Names(NamedTuple):
-    """The headers of sources with those that they include, and the macros that each side defines.
+    """The headers of sources with those that they include, and names in capitals of their own.
 
-    ``settings`` are macros of the sources that none of their own headers has.
+    ``capitals`` are those that would be taken for macros if a header had such ones.
     """
 
-    headers: frozenset[str] = frozenset()
-    settings: frozenset[str] = frozenset()
+    headers: frozenset[str]
+    capitals: frozenset[str]
 
     def beside(self, other: _Names) -> _Names | None:
         """Both together; None if one would mean something else beside the other."""
-        headers, settings = self.headers | other.headers, self.settings | other.settings
-        if any(two <= headers for two in _APART) or settings & _macros(headers):
+        headers, capitals = self.headers | other.headers, self.capitals | other.capitals
+        if any(two <= headers for two in _APART) or capitals & _macros(headers):
             return None
-        return _Names(headers, settings)
+        return _Names(headers, capitals)
 
 
 @functools.lru_cache(maxsize=256)
@@ -100,7 +101,7 @@ def _macros(headers: frozenset[str]) -> frozenset[str]:
 
 def _names_of(source: str) -> _Names:
     headers = frozenset(_NAMED.findall(" ".join(compiler.headers_of(source))))
-    return _Names(headers, frozenset(_DEFINED.findall(source)) - _macros(headers))
+    return _Names(headers, frozenset(_CAPITALS.findall(source)) - _macros(headers))
 
 
 def grouped(sources: Sequence[str], most: int) -> list[list[str]]:
