@@ -56,8 +56,13 @@ def _walked(
     way: Way | None = None,
 ) -> dict[Any, RudaTensor]:
     """The cotangent of each node in ``wanted`` that recorded outputs with their seeds lead to."""
-    roots = [(out.node, check_seed(out, seed, "gradients")) for out, seed in live]
-    ones = tuple([r.handle for (_, r), (_, seed) in zip(roots, live, strict=True) if seed is None])
+    roots: list[tuple[Any, RudaTensor]] = []
+    ones: tuple[Any, ...] = ()
+    for out, given in live:
+        seed = check_seed(out, given, "gradients")
+        roots.append((out.node, seed))
+        if given is None:
+            ones = (*ones, seed.handle)
     found: dict[Any, RudaTensor] = {}
     walk(roots, found.__setitem__, wanted, retain_graph, create_graph, ones, way)
     return found
@@ -126,8 +131,10 @@ def vjp(fn: Function, *primals: Any) -> tuple[Any, Function]:
     ends = [out.node for out in outputs]
     way = way_to([end for end in ends if end is not None], {leaf.node for leaf in leaves})
 
+    plain = all(p.__class__ is RudaTensor for p in primals)
+
     def pull(cotangent: Any) -> tuple[Any, ...]:
-        seeds = flatten(cotangent)
+        seeds = [cotangent] if cotangent.__class__ is RudaTensor else flatten(cotangent)
         if len(seeds) != len(outputs):
             raise ArgumentError(
                 "vjp", "cotangents do not match the result", len(seeds), len(outputs)
@@ -135,7 +142,10 @@ def vjp(fn: Function, *primals: Any) -> tuple[Any, Function]:
         recorded = outer or any(s.node is not None for s in seeds)
         # An output that was changed in place since then comes from elsewhere.
         known = way if [out.node for out in outputs] == ends else None
-        parts = iter(_or_zeros(outputs, leaves, seeds, recorded, retain=True, way=known))
+        found = _or_zeros(outputs, leaves, seeds, recorded, retain=True, way=known)
+        if plain:
+            return tuple(found)
+        parts = iter(found)
         return tuple([rebuilt(p, lambda _: next(parts)) for p in primals])
 
     shown = result if outer else rebuilt(result, lambda t: t.detach())

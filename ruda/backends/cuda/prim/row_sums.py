@@ -38,13 +38,12 @@ class Summing:
             # Clusters that keep a row have no room for sums: another launch makes them.
             name = f"{program.name}_rows"
             self.rows = Kernel(work, replace(program, name=name, sums=(), gather=""), alone)
+        self.packed = [i for i, s in enumerate(work.inputs) if s.role in ("rows", "column")]
         self.made: dict[int, tuple[Any, ...]] = {}
 
     def __call__(self, out: Sequence[int], sums: Sequence[Any], given: Sequence[int]) -> None:
         """Queue all launches, for addresses of outputs, handles of sums, addresses of operands."""
-        sides = self.work.inputs
-        read = [a for a, side in zip(given, sides, strict=True) if side.role in ("rows", "column")]
-        vec = self.rows.pick((*read, *out))
+        vec = self.rows.pick((*[given[i] for i in self.packed], *out))
         found = self.made.get(vec)
         if found is None:
             found = self.made[vec] = self._make(vec)
