@@ -181,16 +181,18 @@ def _topological(roots: Sequence[Any]) -> list[tuple[Any, Edges]]:
         if kind is tuple:
             # All that this node was made from is done.
             order.append(node)
-        elif node not in entered:
-            entered.add(node)
-            if kind is Leaf:
-                order.append((node, ()))
-                continue
-            edges = node.edges() if kind is Node else (node.node,)
-            stack.append((node, edges))
-            for edge in reversed(edges):
-                if edge is not None and edge not in entered:
-                    stack.append(edge)
+            continue
+        if node in entered:
+            continue
+        entered.add(node)
+        if kind is Leaf:
+            order.append((node, ()))
+            continue
+        edges = node.edges() if kind is Node else (node.node,)
+        stack.append((node, edges))
+        for edge in reversed(edges):
+            if edge is not None and edge not in entered:
+                stack.append(edge)
     return order
 
 

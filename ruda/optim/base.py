@@ -189,10 +189,11 @@ class Optimizer:
         with no_grad():
             for number, group in enumerate(self.param_groups):
                 grads = gradients(group["params"])
-                if not self._step_alike(number, group, grads, where, scale):
-                    for p, grad in zip(group["params"], grads, strict=True):
-                        if grad is not None:
-                            self._step_one(p, grad, group, where, scale)
+                if self._step_alike(number, group, grads, where, scale):
+                    continue
+                pairs = zip(group["params"], grads, strict=True)
+                for p, grad in [(p, grad) for p, grad in pairs if grad is not None]:
+                    self._step_one(p, grad, group, where, scale)
 
     def _step_alike(
         self, number: int, group: Group, grads: list[Any], keep: RudaTensor | None, scale: Any

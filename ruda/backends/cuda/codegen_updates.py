@@ -192,23 +192,21 @@ extern "C" __global__ void {bounds}
 
 def source(kernel: Update) -> str:
     """The CUDA C of all kernels of a class."""
-    names, compute = ("p", *kernel.formula.state), computed(kernel.own)
-    own, count = stored(kernel.own), kernel.tensors
-    at = count * 2
-    step, stepping = "", _STEPPING
+    count, constants = kernel.tensors, _constants(kernel)
     # Halves and float64 have other packs, and as many registers as they want.
     crowded = kernel.formula.crowded and kernel.own is float32
     bounds = "BOUNDS" if crowded else f"__launch_bounds__({THREADS})"
+    step, stepping = "", _STEPPING
     if kernel.step is not None:
+        at = count * 2
         places = {"threads": THREADS, "step": stored(kernel.step), "at": at, "to": at + 1}
         step = _COUNT.format(name=kernel.name, bounds=bounds, **places)
         stepping = _COUNTING.format(**places)
-    pointers = [f"    const P* {n}_from = (const P*)word[{j}];" for j, n in enumerate(names)]
-    pointers += [f"    P* {n}_to = (P*)word[{count + j}];" for j, n in enumerate(names)]
-    constants = _constants(kernel)
     return _TEXT.format(
-        compute=compute,
-        own=own,
+        defined=_CROWDED * crowded,
+        bounds=bounds,
+        compute=computed(kernel.own),
+        own=stored(kernel.own),
         grad=stored(kernel.grad),
         vec=16 // max(kernel.own.itemsize, kernel.grad.itemsize),
         words=kernel.words,
@@ -217,26 +215,33 @@ def source(kernel: Update) -> str:
         scalars=_scalars(kernel),
         once="\n".join(f"        once[{j}] = T({v});" for j, (_, v) in enumerate(constants)),
         unpacked="\n".join(f"    const T {n} = once[{j}];" for j, (n, _) in enumerate(constants)),
-        pointers="\n".join(pointers),
         joined=" | ".join(f"word[{j}]" for j in range(2 * count)),
         threads=THREADS,
-        defined=_CROWDED * crowded,
-        bounds=bounds,
-        loads="\n".join(
-            f"        T {n}_[VEC]; widened({n}_, fetch<VEC>({n}_from + i));" for n in names
-        ),
-        elements="\n".join(f"            T {n} = {n}_[k];" for n in names),
         move=_move(kernel),
-        back="\n".join(f"            {n}_[k] = {n};" for n in names),
-        stores="\n".join(f"        put({n}_to + i, {n}_);" for n in names),
-        single_loads="\n".join(f"        T {n} = to<T>({n}_from[i]);" for n in names),
-        single_stores="\n".join(f"        {n}_to[i] = to<P>({n});" for n in names),
         name=kernel.name,
         count=step,
         stepping=stepping,
         arriving=" arrived: 0 between launches." * bool(step),
         parameters="u32* arrived, u64 tensors, " * bool(step),
+        **_memory(("p", *kernel.formula.state)),
     )
+
+
+def _memory(names: tuple[str, ...]) -> dict[str, str]:
+    """How the parameter and its state are pointed at, read and written: in packs, and singly."""
+    count = len(names)
+    pointers = [f"    const P* {n}_from = (const P*)word[{j}];" for j, n in enumerate(names)]
+    pointers += [f"    P* {n}_to = (P*)word[{count + j}];" for j, n in enumerate(names)]
+    each = {
+        "loads": "        T {n}_[VEC]; widened({n}_, fetch<VEC>({n}_from + i));",
+        "elements": "            T {n} = {n}_[k];",
+        "back": "            {n}_[k] = {n};",
+        "stores": "        put({n}_to + i, {n}_);",
+        "single_loads": "        T {n} = to<T>({n}_from[i]);",
+        "single_stores": "        {n}_to[i] = to<P>({n});",
+    }
+    lines = {part: "\n".join(line.format(n=n) for n in names) for part, line in each.items()}
+    return {"pointers": "\n".join(pointers), **lines}
 
 
 def _scalars(kernel: Update) -> str:

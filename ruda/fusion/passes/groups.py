@@ -6,7 +6,7 @@ its operands comes from a group that in turn waits for the one it would join.
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Iterable, Set
 from typing import Any
 
 from ruda.fusion.graph import Graph, Instruction, Value
@@ -65,17 +65,22 @@ def _grouped(graph: Graph, client: Any) -> tuple[list[_Group], dict[Value, _Grou
                 recent.append(group)
                 del recent[:-_LOOK_BACK]
         group.members.append(instruction)
-        added = 0
-        for source in sources.values():
-            if source is not group:
-                added |= source.bit | source.before
-        if added & ~group.before:
-            group.before |= added
-            for other in groups:
-                if other.before & group.bit:
-                    other.before |= added
+        _follow(group, sources.values(), groups)
         home.update((value, group) for value in instruction.outputs)
     return groups, home
+
+
+def _follow(group: _Group, sources: Iterable[_Group], groups: list[_Group]) -> None:
+    """Take down that ``sources`` run before ``group``, and so before all that follow it."""
+    added = 0
+    for source in sources:
+        if source is not group:
+            added |= source.bit | source.before
+    if added & ~group.before:
+        group.before |= added
+        for other in groups:
+            if other.before & group.bit:
+                other.before |= added
 
 
 def _shape(instruction: Instruction, client: Any) -> Any:

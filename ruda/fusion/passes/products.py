@@ -36,16 +36,15 @@ def fuse_products(graph: Graph, wanted: Set[Value], client: Any) -> None:
 
 def _behind(flow: Flow, part: Part, core: Instruction, shown: Set[Value], client: Any) -> bool:
     """Join one reader of what ``part`` makes."""
-    for _, member in part.members:
-        for value in member.outputs:
-            for user in flow.users.get(value, ()):
-                other = flow.part(user)
-                able = other is not part and len(other.members) == 1 and user.plan is not None
-                if not able or not client.ends_in_step(core.plan, user.plan):
-                    continue
-                if _fits(flow, part, user, shown) and flow.joinable(part, other):
-                    flow.join(part, other)
-                    return True
+    made = [value for _, member in part.members for value in member.outputs]
+    for user in [user for value in made for user in flow.users.get(value, ())]:
+        other = flow.part(user)
+        able = other is not part and len(other.members) == 1 and user.plan is not None
+        if not able or not client.ends_in_step(core.plan, user.plan):
+            continue
+        if _fits(flow, part, user, shown) and flow.joinable(part, other):
+            flow.join(part, other)
+            return True
     return False
 
 

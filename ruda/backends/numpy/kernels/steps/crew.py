@@ -43,6 +43,15 @@ _LINGER, _LOOKS = 1 << 17, 1 << 8
 
 
 @inline
+def _attempt(table, items, index):
+    """Do a task unless one has failed; should this one fail, the table says so."""
+    if load(table + _STATUS) == 0:
+        item = items + index * _ITEM
+        if perform(load(item), load(item + 8), load(item + 16)) != 0:
+            store(table + _STATUS, index + 1)
+
+
+@inline
 def _work(table, number):
     """Do what is left of run ``number``; gives 1 + the number of a task that failed, or 0."""
     items, give_way, base = load(table + _ITEMS), load(table + _YIELD), number * _RUN
@@ -56,10 +65,7 @@ def _work(table, number):
                 break
             if not swap(stage + _TAKEN, taken, taken + 1):
                 continue
-            if load(table + _STATUS) == 0:
-                item = items + (start + own) * _ITEM
-                if perform(load(item), load(item + 8), load(item + 16)) != 0:
-                    store(table + _STATUS, start + own + 1)
+            _attempt(table, items, start + own)
             add(stage + _DONE, 1)
         turns = 0
         # Memory of a table is another table's when its own is gone, with later numbers.
