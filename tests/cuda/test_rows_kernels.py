@@ -14,6 +14,7 @@ from ruda.core.dtypes import as_dtype
 from ruda.ops.add_norm import add_layer_norm, add_rms_norm
 from ruda.ops.statistics import logsumexp
 from ruda.testing import assert_close
+from tests.cuda.test_regions import launched
 
 Function = Callable[..., Any]
 
@@ -181,3 +182,21 @@ def test_gradients_of_activations_are_one_launch(device: str, client: Any, name:
     client.driver.launches.clear()
     out.backward(g)
     assert [n.split("_f32")[0] for n in client.driver.launches] == [f"{name}_backward"]
+
+
+def test_the_gradient_of_a_weight_is_rounded_where_it_is_added_up(device: str) -> None:
+    x, g = (ruda.asarray(of("bfloat16", 40, 96, seed=s), device=device) for s in (0, 1))
+    half = ruda.asarray(of("bfloat16", 96, seed=2), device=device)
+    whole = half.astype("float32")
+
+    def pull(weight: Any) -> Any:
+        return ruda.vjp(lambda x, w: F.rms_norm(x, w), x, weight)[1](g)
+
+    pull(half)
+    (dx, dw), names = launched(lambda: pull(half))
+    kinds = [name.split("_")[0] for name in names]
+    assert kinds == ["rms", "rms", "fold"], names
+    wide = pull(whole)
+    assert dw.dtype == "bfloat16" and wide[1].dtype == "float32"
+    np.testing.assert_array_equal(dw.numpy(), wide[1].astype("bfloat16").numpy())
+    np.testing.assert_array_equal(dx.numpy(), wide[0].numpy())
