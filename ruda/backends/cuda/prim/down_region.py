@@ -20,7 +20,7 @@ from ruda.backends.cuda.prim.row_kernel import Kernel
 from ruda.backends.cuda.prim.row_operands import Side, Work, rows_of
 from ruda.backends.cuda.prim.row_sharing import Sharing
 from ruda.backends.cuda.row_programs import Pass, Program
-from ruda.core.dtypes import compute_of, uint32
+from ruda.core.dtypes import compute_of, float32, uint32
 from ruda.core.spec import spec_of
 
 # Rows that a thread adds up, as far as that leaves work for all; blocks of a multiprocessor.
@@ -31,6 +31,9 @@ _WIDE, _FEW = 32, 8
 # Beyond so many elements a launch is nothing beside the reading, which plain sums do quicker: 18 us
 # where this kernel took 25 on an H200, and the gradient of gelu with its sum 118 where it took 161.
 _LARGEST = 1 << 22
+# Over axes in the middle this kernel won from so many elements of float32: 7.1 us instead of 13.4
+# for [64, 512, 128], 4.7 instead of 3.9 for [16, 64, 64]; of bfloat16 it took 10.7 instead of 10.0.
+_LEAST_INNER = 1 << 18
 
 
 def facts(plan: Any) -> Facts | None:
@@ -44,6 +47,9 @@ def facts(plan: Any) -> Facts | None:
         return None
     # One column would leave all but one block idle.
     if x.size == plan.out.size or plan.out.size < 2 or x.size > _LARGEST:
+        return None
+    leading = folded[-1] == len(folded) - 1
+    if not leading and (x.dtype is not float32 or x.size < _LEAST_INNER):
         return None
     return Facts(x.shape, tuple(i for i in range(len(x.shape)) if i not in folded), compute, True)
 
