@@ -7,7 +7,7 @@ from typing import Any
 
 from ruda.fusion.graph import Graph, Instruction, Value
 from ruda.fusion.passes.flow import Flow
-from ruda.fusion.passes.regions import region_of
+from ruda.fusion.passes.regions import joined
 
 
 def fuse_ends(graph: Graph, wanted: Set[Value], client: Any) -> None:
@@ -30,11 +30,7 @@ def _join(
 ) -> None:
     part = flow.part(instruction)
     flow.join(part, flow.part(end))
-
-    def kept(value: Value) -> bool:
-        return value in end.outputs or value in shown or flow.outside_users(part, value)
-
-    part.made = region_of(part.instructions(), kept, client)
+    part.made = joined(flow, part, shown | set(end.outputs), client)
 
 
 def _relu(

@@ -11,7 +11,7 @@ from typing import Any
 
 from ruda.fusion.graph import Graph, Instruction, Value
 from ruda.fusion.passes.flow import Flow
-from ruda.fusion.passes.regions import region_of
+from ruda.fusion.passes.regions import joined
 
 _MOST_STEPS, _MOST_READ = 24, 5
 
@@ -59,11 +59,7 @@ class _Joining:
         # Down columns one launch does what are two otherwise.
         if len(self.part.members) == 1 and not (self.facts.down and self.aligned):
             return
-
-        def kept(value: Value) -> bool:
-            return value in shown or self.flow.outside_users(self.part, value)
-
-        self.part.made = region_of(self.part.instructions(), kept, self.client)
+        self.part.made = joined(self.flow, self.part, shown, self.client)
 
     def _grow(self) -> bool:
         members = self.part.instructions()

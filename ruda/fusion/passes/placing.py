@@ -13,7 +13,7 @@ from ruda.core.moves import origins
 from ruda.core.shapes import contiguous_strides
 from ruda.fusion.graph import Graph, Instruction, Value
 from ruda.fusion.passes.flow import Flow
-from ruda.fusion.passes.regions import region_of
+from ruda.fusion.passes.regions import joined
 
 # The operand of attention's gradient that is its result.
 _RESULT = 5
@@ -49,20 +49,13 @@ def place_results(graph: Graph, wanted: Set[Value], client: Any) -> None:
         for member in members:
             flow.join(part, flow.part(member))
         if members:
-            _make(flow, part, shown, client)
+            part.made = joined(flow, part, shown, client)
     flow.settle()
 
 
 def _is_able(instruction: Instruction, client: Any) -> bool:
     plan = instruction.plan
     return plan is not None and plan.op.kind != "region" and client.places_results(plan)
-
-
-def _make(flow: Flow, part: Any, shown: Set[Value], client: Any) -> None:
-    def kept(value: Value) -> bool:
-        return value in shown or flow.outside_users(part, value)
-
-    part.made = region_of(part.instructions(), kept, client)
 
 
 def _members(flow: Flow, instruction: Instruction, shown: Set[Value]) -> list[Instruction]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from ruda.fusion.graph import Graph, Instruction, Value
 from ruda.fusion.passes.flow import Flow, Part
-from ruda.fusion.passes.regions import region_of
+from ruda.fusion.passes.regions import joined
 
 # A thread ends a few elements at a time, and has few registers left.
 _MOST_STEPS, _MOST_READ, _MOST_WRITTEN = 8, 3, 3
@@ -30,7 +30,7 @@ def fuse_products(graph: Graph, wanted: Set[Value], client: Any) -> None:
         while _behind(flow, part, instruction, shown, client):
             pass
         if len(part.members) > 1:
-            part.made = _made(flow, part, shown, client)
+            part.made = joined(flow, part, shown, client)
     flow.settle()
 
 
@@ -59,10 +59,3 @@ def _fits(flow: Flow, part: Part, user: Instruction, shown: Set[Value]) -> bool:
     ]
     few = len(read) <= _MOST_READ and len(written) <= _MOST_WRITTEN
     return few and len(members) <= _MOST_STEPS + 1
-
-
-def _made(flow: Flow, part: Part, shown: Set[Value], client: Any) -> Instruction:
-    def kept(value: Value) -> bool:
-        return value in shown or flow.outside_users(part, value)
-
-    return region_of(part.instructions(), kept, client)

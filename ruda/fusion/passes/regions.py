@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import Any
 
 from ruda.fusion.graph import Instruction, Value
 from ruda.fusion.lines import Lines
+from ruda.fusion.passes.flow import Flow, Part
 from ruda.fusion.region import Region, Step
 
 
@@ -31,6 +32,15 @@ def region_of(
     instruction = Instruction(region.op.name, region.run, inputs, outputs, line)
     instruction.plan = region
     return instruction
+
+
+def joined(flow: Flow, part: Part, shown: Set[Value], client: Any) -> Instruction:
+    """The instruction that ``part`` becomes; what others read, or is ``shown``, leaves it."""
+
+    def kept(value: Value) -> bool:
+        return value in shown or flow.outside_users(part, value)
+
+    return region_of(part.instructions(), kept, client)
 
 
 def _place(member: Instruction, value: Value, numbers: dict[Any, int]) -> Any:

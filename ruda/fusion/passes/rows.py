@@ -11,10 +11,10 @@ from collections.abc import Set
 from typing import Any
 
 from ruda.fusion.graph import Graph, Instruction, Value
-from ruda.fusion.passes.flow import Flow, Part
+from ruda.fusion.passes.flow import Flow
 from ruda.fusion.passes.masks import see_masks
 from ruda.fusion.passes.reads import leads
-from ruda.fusion.passes.regions import region_of
+from ruda.fusion.passes.regions import joined
 
 # What a kernel over rows can do besides: a thread has to keep all operands in registers.
 _MOST_STEPS, _MOST_READ = 16, 5
@@ -36,16 +36,9 @@ def fuse_rows(graph: Graph, wanted: Set[Value], client: Any) -> None:
         joining = _Joining(flow, client, instruction, facts)
         joining.run()
         if len(joining.part.members) > 1:
-            joining.part.made = _made(flow, joining.part, shown, client)
+            joining.part.made = joined(flow, joining.part, shown, client)
     flow.settle()
     graph.prune(wanted)
-
-
-def _made(flow: Flow, part: Part, shown: Set[Value], client: Any) -> Instruction:
-    def kept(value: Value) -> bool:
-        return value in shown or flow.outside_users(part, value)
-
-    return region_of(part.instructions(), kept, client)
 
 
 class _Joining:
