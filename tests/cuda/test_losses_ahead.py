@@ -183,3 +183,12 @@ def test_a_target_that_is_no_class(device: str) -> None:
     for _ in range(2):
         with pytest.raises(IndexRangeError, match=r"cross_entropy: no such class.* Got 45 at"):
             F.cross_entropy(x, target * 0 + 45).item()
+
+
+def test_inside_a_checkpoint_both_runs_make_the_same_nodes(device: str) -> None:
+    x, target = normal(6, 40).requires_grad_(), labels(6, 40)
+    _, grad, _ = pulled(x, target)
+    for _ in range(2):
+        x.grad = None
+        ruda.checkpoint(lambda x: F.cross_entropy(x * 1.0, target), x).backward()
+        assert_close(x.grad, grad, length=40)
