@@ -193,7 +193,9 @@ class Footing:
         client = self.client
         for i, offset, spec in self.offsets:
             handle = given.leaves[i].handle
-            if handle.offset != offset or client.base(handle.root) is not spec:
+            if handle.root is None or handle.offset != offset:
+                return False
+            if client.base(handle.root) is not spec:
                 return False
         return not (self.against[0] and any(self._meets(*client.extent(root)) for root in free))
 

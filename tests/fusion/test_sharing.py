@@ -82,3 +82,16 @@ def test_a_gradient_that_is_state_and_another_one_later(first: bool) -> None:
         assert of_argument(b).tolist() == [8.0, 7.0]
         a.grad = ruda.asarray(np.array([5.0, 7.0], "f"))
         assert of_argument(a).tolist() == of_state().tolist() == [4.0, 6.0]
+
+
+def test_a_part_is_changed_in_place_and_a_whole_tensor_later(row: ruda.Tensor) -> None:
+    def change(x: Any) -> None:
+        x += 1.0
+
+    step = ruda.compile(change)
+    for _ in range(2):
+        whole = ruda.zeros((4,))
+        step(row[:4])
+        step(whole)
+        assert whole.tolist() == [1.0] * 4
+    assert row.tolist() == [2.0, 3.0, 4.0, 5.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0]
