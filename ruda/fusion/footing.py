@@ -105,7 +105,7 @@ class Footing:
         ``known`` are the handles of state.
         """
         self.twins: list[tuple[Argument | Gradient, Any]] = [
-            (Argument(i, ""), h) for i, h in arguments if h.root is not None and id(h) in known
+            (Argument(i, ""), h) for i, h in arguments if id(h) in known
         ]
         count = Counter(id(handle) for _, handle in self._gradients)
         self.twins += [

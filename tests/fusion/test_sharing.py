@@ -95,3 +95,29 @@ def test_a_part_is_changed_in_place_and_a_whole_tensor_later(row: ruda.Tensor) -
         step(whole)
         assert whole.tolist() == [1.0] * 4
     assert row.tolist() == [2.0, 3.0, 4.0, 5.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0]
+
+
+def test_a_leaf_as_argument_and_state_and_its_memory_under_another_leaf_later() -> None:
+    weight = leaf(1.0, 2.0)
+    step = ruda.compile(lambda x: (x * weight).sum())
+    for _ in range(2):
+        step(weight).backward()
+        assert weight.grad.tolist() == [2.0, 4.0]
+        weight.grad = None
+        other = weight.detach().requires_grad_()
+        step(other).backward()
+        assert weight.grad.tolist() == other.grad.tolist() == [1.0, 2.0]
+        weight.grad = None
+
+
+def test_one_leaf_as_two_arguments_and_two_leaves_of_its_memory_later() -> None:
+    weight = leaf(1.0, 2.0)
+    step = ruda.compile(lambda x, y: (x * y).sum())
+    for _ in range(2):
+        step(weight, weight).backward()
+        assert weight.grad.tolist() == [2.0, 4.0]
+        weight.grad = None
+        other = weight.detach().requires_grad_()
+        step(weight, other).backward()
+        assert weight.grad.tolist() == other.grad.tolist() == [1.0, 2.0]
+        weight.grad = None
