@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import collections
 import functools
+import gc
 import io
 import sys
 import types
+import weakref
 from array import array
 from collections.abc import Callable, Iterator, Sequence, Set
 from contextvars import ContextVar
@@ -155,6 +157,8 @@ class Reach:
             return [(f"{path}.get()", value.get(MISSING))]
         if isinstance(value, functools.partial):
             return [(path, value.func), (path, value.args), (path, value.keywords)]
+        if isinstance(value, weakref.ref | types.MappingProxyType | memoryview):
+            return self._beneath(path, value)
         if isinstance(value, Iterator) and not isinstance(value, io.IOBase):
             hint = "taking the next item outside and passing it as an argument"
             raise refusal(
@@ -202,6 +206,16 @@ class Reach:
                 for name, item in container.items()
                 if item.__class__ is RudaTensor
             ]
+
+    def _beneath(self, path: str, value: Any) -> list[tuple[str, Any]]:
+        """What is seen through ``value``: a weak reference, or a view of a dict or of bytes."""
+        if isinstance(value, weakref.ref):
+            found = value()
+            self._note(f"{path}()", _referent, value, None, found)
+            return [(f"{path}()", found)]
+        if isinstance(value, memoryview):
+            return [(path, value.obj)]
+        return [(path, item) for item in gc.get_referents(value)]
 
     def _array(self, path: str, value: Any) -> list[tuple[str, Any]]:
         if value.size > _LARGEST:
@@ -308,6 +322,10 @@ def _shows(cell: Any, local: Any, name: str) -> bool:
         return bool(cell.cell_contents is local.get(name, MISSING))
     except ValueError:
         return name not in local
+
+
+def _referent(reference: Any, _: Any) -> Any:
+    return reference()
 
 
 def _first(classes: Sequence[type], name: str, lacking: dict[type, set[str]]) -> type | None:

@@ -8,6 +8,7 @@ import contextvars
 import dataclasses
 import functools
 import types
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -199,3 +200,17 @@ def test_what_is_computed_once_is_no_change() -> None:
 
     config = Config()
     follows(lambda x: x * config.rate + config.shift)
+
+
+def test_what_is_seen_through_something_else() -> None:
+    """Views of a dict and of bytes, and a weak reference."""
+
+    class Owner:
+        pass
+
+    settings, values, owner = {"rate": 2.0}, bytearray([2]), Owner()
+    owner.rate = 2.0  # type: ignore[attr-defined]
+    shown, seen, weak = types.MappingProxyType(settings), memoryview(values), weakref.ref(owner)
+    follows(lambda x: x * shown["rate"], lambda: settings.update(rate=3.0))
+    follows(lambda x: x * seen[0], lambda: values.__setitem__(0, 3))
+    follows(lambda x: x * weak().rate, lambda: setattr(owner, "rate", 3.0))  # type: ignore[union-attr]
