@@ -33,4 +33,4 @@ def make_client(device: Device) -> Client:
         name = "cupy" if error.name == "cupy_backends" else error.name
         what = f"the CUDA backend needs {name}, which is not installed"
         raise DeviceError("device", what, device, hint=hint) from error
-    return module.make(device)  # type: ignore[no-any-return]
+    return module.make(device)

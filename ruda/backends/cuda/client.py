@@ -348,7 +348,7 @@ class CudaClient(Traffic, Exchange, Steps, InPlace):
 
     def base(self, handle: Any) -> Spec:
         """The spec of all the memory of a base handle."""
-        return handle.spec  # type: ignore[no-any-return]
+        return handle.spec
 
     def extent(self, handle: Any) -> tuple[int, int]:
         """The addresses between which the elements of ``handle`` lie, the end excluded."""
@@ -364,7 +364,7 @@ class CudaClient(Traffic, Exchange, Steps, InPlace):
 
     def address(self, handle: Any) -> int:
         """Where the first element lies in the device's memory, in bytes."""
-        return handle.address  # type: ignore[no-any-return]
+        return handle.address
 
     def fill_zero(self, address: int, nbytes: int) -> None:
         """Zero bytes, queued."""

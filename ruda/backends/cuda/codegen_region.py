@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 from ruda.backends.cuda import codegen_draws as draws
 from ruda.backends.cuda import codegen_reads as reads
-from ruda.backends.cuda.codegen import HEADER, THREADS, Operand
+from ruda.backends.cuda.codegen import HEADER, Operand
 from ruda.backends.cuda.codegen_draws import Draw
 from ruda.backends.cuda.codegen_reads import Read, Walker
-from ruda.backends.cuda.codegen_steps import Step, functions
+from ruda.backends.cuda.codegen_steps import THREADS, Step, functions
 from ruda.backends.cuda.codegen_templates import WALKING
 from ruda.backends.cuda.types import code_of, computed, stored
 from ruda.core.dtypes import DType

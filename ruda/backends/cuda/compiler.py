@@ -27,7 +27,7 @@ class CompileError(RudaError, RuntimeError):
 @functools.cache
 def version() -> tuple[int, int]:
     """The version of NVRTC."""
-    return tuple(_checked(nvrtc.nvrtcVersion()))  # type: ignore[return-value]
+    return tuple(_checked(nvrtc.nvrtcVersion()))
 
 
 @functools.cache

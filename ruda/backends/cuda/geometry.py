@@ -28,7 +28,7 @@ class Layout(NamedTuple):
     forms: tuple[str, ...]
     strides: tuple[Shape, ...]
     out: Shape | None
-    count: int = 0
+    count: int = 0  # type: ignore[assignment]
     tile: int = 0
 
     @property

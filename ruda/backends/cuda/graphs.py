@@ -35,6 +35,8 @@ class CapturedGraph:
         self.slots = capture.slots
         self.arena = capture.arena
         self.arena.graphs += 1
+        # What keeps the memory of a compiled step's intermediates, if it is one.
+        self.home: Any = None
 
     def replay(self) -> None:
         """Queue all of it in the calling thread's stream."""

@@ -107,7 +107,7 @@ class Launcher:
             block = self._blocks.pop()
         except IndexError:
             block = Arguments(self._widths, self._fixed)
-        block.slots[:] = values
+        block.slots[:] = values  # type: ignore[call-overload]
         gx, gy, gz, x, y, z, shared = self._geometry
         kernel, stream = self._kernel, self._now.stream
         if kernel is None:

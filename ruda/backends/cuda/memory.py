@@ -158,7 +158,7 @@ class Pool:
     def take(self, nbytes: int) -> tuple[int, int]:
         """Address and size of a block of at least ``nbytes``."""
         if self._special is not None:
-            return self._special.take(nbytes)  # type: ignore[no-any-return]
+            return self._special.take(nbytes)
         size = self.classes[nbytes]
         # pop is one step under the GIL: two threads never get the same block.
         try:

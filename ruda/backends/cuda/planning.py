@@ -218,7 +218,7 @@ class Planning:
 
     def exact(self) -> AbstractContextManager[None]:
         """Meanwhile no memory is taken beyond what ``footprint`` counts."""
-        return self.pool.exact()  # type: ignore[no-any-return]
+        return self.pool.exact()
 
     def piece(self: Any, plan: Layout, within: Any = None) -> Planned | None:
         """The memory that ``plan`` wants, None if that is none: that of ``within`` if it can be."""

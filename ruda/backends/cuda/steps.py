@@ -12,7 +12,7 @@ from ruda.backends.cuda.donation import donating
 from ruda.backends.cuda.faults import traced
 from ruda.backends.cuda.launch import Launcher
 from ruda.backends.cuda.layout import Layout
-from ruda.backends.cuda.memory import ViewHandle, allocate, handle_over
+from ruda.backends.cuda.memory import Place, ViewHandle, allocate, handle_over
 from ruda.backends.cuda.order import StreamState, touch
 from ruda.backends.cuda.planning import Planning
 from ruda.backends.cuda.prim import (
@@ -118,12 +118,6 @@ class Step(NamedTuple):
     sources: tuple[int, ...]
 
 
-class _Beheld(NamedTuple):
-    """The block of an argument that is read where it lies."""
-
-    address: int
-
-
 class Region(NamedTuple):
     """What ``region.bind`` takes."""
 
@@ -161,8 +155,9 @@ class Steps(Planning):
     driver: Any
     order: Any
     faults: Any
-    into: Callable[[Any], Any]
+    into: Any
     blocking: bool
+    guarded: bool
     blocked: Callable[[Any, Callable[..., Any]], Callable[..., Any]]
     staging: Any
     # The streams of the branches that a graph has besides its main one.
@@ -288,7 +283,7 @@ class Steps(Planning):
     def beheld(self, handle: Any, spec: Spec) -> Any:
         """What stands for ``handle`` in a graph that is not to keep its memory."""
         block = (handle.root or handle).block
-        return handle_over(_Beheld(block.address), handle.address, spec)
+        return handle_over(Place(block.address), handle.address, spec)
 
     def capture(
         self, queue: Callable[[], Any], plan: Layout | None = None, within: Any = None
@@ -377,7 +372,7 @@ class Steps(Planning):
 
     def watched(self, plan: Any, run: Callable[..., Any]) -> Callable[..., Any]:
         """``run`` such that a capture, and other streams, know what it touches."""
-        return self.order.guarded(self, plan, run)  # type: ignore[no-any-return]
+        return self.order.guarded(self, plan, run)
 
     def paged(self, plan: Any, places: tuple[int, ...]) -> Callable[..., Any] | None:
         """``plan`` with the scalars at ``places`` in a page; None where no kernel can do that."""
@@ -385,7 +380,7 @@ class Steps(Planning):
             whole = Region(plan.steps, plan.specs, plan.kept, places)
             return self.bind_region(whole)
         if self._draws(plan, places):
-            return plan.run  # type: ignore[no-any-return]
+            return plan.run
         if not region.fuses(plan):
             return None
         alone = Region((Step(plan, tuple(range(len(plan.specs)))),), plan.specs, (0,), places)
@@ -394,7 +389,7 @@ class Steps(Planning):
 
     def paged_update(self, plan: Any, places: tuple[int, ...]) -> Any:
         """``plan`` of an optimizer's step, its scalars at ``places`` in a page; None if not so."""
-        double = spec_of(self, (), float64)
+        double = spec_of(self, (), float64)  # type: ignore[arg-type]
         specs = tuple(double if i in places else s for i, s in enumerate(plan.specs))
         made = PagedPlan(plan.op, specs, plan.attrs, plan.out)
         return None if self.into(made) is None else made

@@ -31,7 +31,7 @@ class Traffic:
     faults: Any
     guarded: bool
     checks: list[Callable[[], None]]
-    writer: Callable[..., Any]
+    copier: Callable[..., Any]
 
     def upload(self, array: Any, constant: bool = False) -> Any:
         """A base handle with the values of a row-major ndarray; the copy is queued, nothing waits.

@@ -143,7 +143,7 @@ def bind_relu(plan: Any) -> Callable[..., Any] | None:
     if zeros is None or plan.specs[0].dtype is not out.dtype or not plan.specs[0].contiguous:
         return None
     shape, size, dtype, step = out.shape, out.size, out.dtype.numpy, len(zeros)
-    few = zeros[:size].reshape(shape) if shape and size <= step else None
+    few: Any = zeros[:size].reshape(shape) if shape and size <= step else None
 
     def run_few(hx: Any) -> Any:
         return handle_of(np.maximum(hx.array, few))

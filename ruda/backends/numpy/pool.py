@@ -166,10 +166,10 @@ def _blas_threads() -> tuple[Any, Any] | None:
     """The functions that read and set the number of threads of the BLAS that NumPy calls."""
     for library, prefix, suffix in product(numpys_blas(), ("", "scipy_"), ("", "64_", "_64")):
         names = [f"{prefix}openblas_{verb}_num_threads{suffix}" for verb in ("get", "set")]
-        found = [getattr(library, name, None) for name in names]
-        if None not in found:
-            found[0].restype, found[1].argtypes = c_int, [c_int]
-            return found[0], found[1]
+        get, put = (getattr(library, name, None) for name in names)
+        if get is not None and put is not None:
+            get.restype, put.argtypes = c_int, [c_int]
+            return get, put
     return None
 
 

@@ -62,4 +62,4 @@ def _ready(client: Any, spec: Spec, dtype: DType, copied: bool) -> Callable[[Any
     """The function that copies an operand densely in ``dtype``; None where it is taken as it is."""
     if spec.dtype is dtype and not copied:
         return None
-    return client.copier(spec_of(client, spec.shape, dtype), spec)  # type: ignore[no-any-return]
+    return client.copier(spec_of(client, spec.shape, dtype), spec)

@@ -53,7 +53,8 @@ bind_linear = bind
 
 def _task_of(client: Any, plan: Any) -> Task:
     if len(plan.specs) == 2:
-        return _task(client, plan, *plan.specs, None)
+        x, y = plan.specs
+        return _task(client, plan, x, y, None)
     x, w, b = plan.specs
     y = spec_of(client, w.shape[::-1], w.dtype, w.strides[::-1])
     return _task(client, plan, x, y, None if is_absent(b) else b)

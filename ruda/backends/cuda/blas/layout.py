@@ -37,7 +37,7 @@ class Side(NamedTuple):
 class Call(NamedTuple):
     """One call of the library: how many products, and where they start, in elements."""
 
-    count: int
+    count: int  # type: ignore[assignment]
     x: int
     y: int
     out: int

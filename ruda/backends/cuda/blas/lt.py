@@ -207,7 +207,7 @@ def _algorithms(library: Library, at: _Descriptors, how: Arithmetic, low: int) -
     lt = library.module
     preference = lt.matmul_preference_create()
     sums = _ANY_SUMS if how.rounds else _EXACT_SUMS
-    boxes = [
+    boxes: list[tuple[int, Any]] = [
         (_MOST_WORKSPACE, np.array([_WORKSPACE], np.uint64)),
         (_REDUCTION, np.array([sums], np.uint32)),
         *((attribute, np.array([low], np.uint32)) for attribute in _ALIGNMENTS),
@@ -330,7 +330,9 @@ class _Product:
         # A product that adds to its result cannot be tried twice.
         if self.ends.adds:
             return addresses[0], rooms[0]
-        then = (self.ends.then,) * bool(self.ends.then) + ("beside",) * self.ends.beside
+        then: tuple[Any, ...] = (self.ends.then,) * bool(self.ends.then) + (
+            "beside",
+        ) * self.ends.beside
         then += self.kernels
         key = repr((*self.how, *self.shape, self.call.count, low, self.ends.bias, *then))
         trials = [functools.partial(self._try, at, a, *places) for a in addresses]

@@ -71,8 +71,8 @@ def bind(client: Any, region: Any) -> Callable[..., tuple[Any, ...]]:
     bias = _bias_of(region, product, sources)
     found = _bound(client, product, out, None if bias is None else region.specs[bias])
     assert found is not None
-    *how, ends = found
-    multiply = lt.product(client, *how, ends=ends)
+    how, shape, ends = found
+    multiply = lt.product(client, how, shape, ends=ends)
     places = (*sources[:2], *(() if bias is None else (bias,)), beside)
 
     def run(*handles: Any) -> tuple[Any, ...]:

@@ -89,7 +89,10 @@ class Few(NamedTuple):
         types = f"{code_of(self.operand)}_{code_of(self.result)}"
         return f"skinny_few_{types}_{self.thin}_{self.rows}x{self.ahead}"
 
-    threads = 256
+    @property
+    def threads(self) -> int:
+        """Of a block."""
+        return 256
 
     @property
     def tile(self) -> int:

@@ -182,7 +182,7 @@ def _once_run(
         write = into(client, later)
         if write is not None:
             return own.made(client, plan.out, write)
-        return bind(client, plan) or client.by_body(plan)  # type: ignore[no-any-return]
+        return bind(client, plan) or client.by_body(plan)
 
     def run(*handles: Any) -> Any:
         return chosen()(*handles)

@@ -224,7 +224,7 @@ def _inverse(order: Shape) -> Shape:
 def _view(spec: Spec, order: Shape) -> Spec:
     """``spec`` with its axes in another order."""
     shape, strides = (tuple(v[a] for a in order) for v in (spec.shape, spec.strides))
-    return spec_of(spec.client, shape, spec.dtype, strides)  # type: ignore[arg-type]
+    return spec_of(spec.client, shape, spec.dtype, strides)
 
 
 def _permuted(spec: Spec, order: Shape) -> Spec:

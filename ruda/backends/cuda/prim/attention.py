@@ -76,8 +76,9 @@ class _Kernel:
         settings |= {"DK": kind.depth, "DV": kind.deep, "TILE": kind.tile, "NAME": name}
         text = instance(__file__, **settings, **marks.settings)
         shared = _shared(kind, mode, compute_of(q.dtype).itemsize)
-        self.make = lambda fixed: Launcher(
-            client, text, name, grid, 256, (1,) * pointers, [fixed], shared
+        widths = (1,) * pointers
+        self.make: Callable[[bytes], Launcher] = lambda fixed: Launcher(
+            client, text, name, grid, 256, widths, [fixed], shared
         )
         self.fixed: Launcher | None = None
         self.dropout = marks.dropout
@@ -164,8 +165,8 @@ def _backward(client: Any, plan: Any) -> Callable[..., Any] | None:
         results = [allocate(client.pool, s) for s in plan.out]
         delta = allocate(client.pool, less)
         dq, dk, dv, _ = results
-        given = (dq, delta, gy, gl, hq, hk, hv, ho, level, hm, hb)
-        first.run(fixed, tuple(drawn), *map(_at, given))
+        ahead = (dq, delta, gy, gl, hq, hk, hv, ho, level, hm, hb)
+        first.run(fixed, tuple(drawn), *map(_at, ahead))
         given = (dk, dv, gy, delta, hq, hk, hv, level, hm, hb)
         second.run(fixed, tuple(drawn), *map(_at, given))
         return tuple(results)

@@ -115,7 +115,7 @@ def backward(client: Any, plan: Any) -> Callable[..., None] | None:
 
 def _runner(
     client: Any,
-    launch: tuple[Any, ...],
+    launch: tuple[str, str, Any, int],
     outs: int,
     fixed: Callable[[tuple[Any, ...]], bytes],
     steps: bytes,

@@ -39,7 +39,7 @@ class Channels(NamedTuple):
     """Dense ``[outer, count, inner]``, each channel a row of the second axis."""
 
     outer: int
-    count: int
+    count: int  # type: ignore[assignment]
     inner: int
 
     @property
@@ -87,7 +87,7 @@ class Around(NamedTuple):
     """Elementwise steps around a pass: their text, and how many addresses they take."""
 
     name: str
-    count: int
+    count: int  # type: ignore[assignment]
     functions: str
     settings: tuple[tuple[str, str], ...]
 

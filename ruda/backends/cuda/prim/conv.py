@@ -28,7 +28,7 @@ def _geometry(
     ``x``, ``w`` and ``y`` are pairs of shape and strides in the order of ``layout``.
     """
     stride, padding, dilation, groups, layout, _ = attrs
-    (xs, xt), (ws, wt), (ys, yt) = (_three(*pair, layout) for pair in (x, w, y))
+    (xs, xt), (ws, wt), (ys, yt) = (_three(s, t, layout) for s, t in (x, w, y))
     n, c, o = xs[0], ws[1], ws[0] // groups
     taps, pixels, windows = (math.prod(s[2:]) for s in (ws, xs, ys))
     sizes = {

@@ -37,7 +37,7 @@ def counting(
         return None
     full = f"{name}_{code_of(x.dtype)}_{code_of(target.dtype)}"
     full += "" if out in (None, x.dtype) else f"_to_{code_of(out)}"
-    settings = {"NAME": full, "X": stored(x.dtype), "I": stored(target.dtype)}
+    settings: dict[str, Any] = {"NAME": full, "X": stored(x.dtype), "I": stored(target.dtype)}
     settings |= {"OUT": stored(out or x.dtype), **_FORMS.get(name, {})}
     by_value = target.size, ignored if fits else 0, not fits
     fixed = [struct.pack(f, v) for f, v in zip("qqI", by_value, strict=True)]

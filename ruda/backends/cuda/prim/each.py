@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ruda.backends.cuda import codegen
+from ruda.backends.cuda.codegen_steps import THREADS
 from ruda.backends.cuda.launch import Launcher, raw_bits
 from ruda.backends.cuda.prim.tables import Replayed, hold, parts_of, room, send
 from ruda.core.dtypes import compute_of
@@ -44,7 +45,7 @@ class Each:
         text, widths = codegen.many(kernel, CHUNK), [1] * (2 + len(shared))
         self.launch = None
         if blocks:
-            self.launch = Launcher(client, text, kernel.name, blocks, codegen.THREADS, widths)
+            self.launch = Launcher(client, text, kernel.name, blocks, THREADS, widths)
 
     def __call__(self, places: list[list[int]], shared: Sequence[Any]) -> None:
         """Queue it: the addresses of outputs and of each column, and what is shared."""

@@ -279,6 +279,6 @@ def bind(client: Any, region: Any) -> Callable[..., tuple[Any, ...]]:
 
 def reader(side: Side) -> Callable[[Any], int]:
     if side.role != "value":
-        return lambda handle: handle.address  # type: ignore[no-any-return]
+        return lambda handle: handle.address
     bits = raw_bits(side.dtype)
     return lambda value: bits(value)[0]

@@ -34,7 +34,7 @@ class Entries(NamedTuple):
     dtype: DType = int32
 
     @property
-    def count(self) -> int:
+    def size(self) -> int:
         """How many entries there are."""
         return math.prod(self.shape)
 
@@ -67,7 +67,7 @@ def bind(client: Any, entries: Entries, touches: bool, wide: bool) -> Launcher:
     )
     geometry = packed(
         wide,
-        entries.count,
+        entries.size,
         sizes,
         spot,
         line,
@@ -77,5 +77,5 @@ def bind(client: Any, entries: Entries, touches: bool, wide: bool) -> Launcher:
         entries.dropped or 0,
         entries.limit,
     )
-    grid = blocks(client, entries.count, THREADS)
+    grid = blocks(client, entries.size, THREADS)
     return Launcher(client, source, name, grid, THREADS, (1, 1, 1, 1, 3), [geometry])

@@ -105,7 +105,9 @@ class Call(ABC):
     def __init__(self, known: Known, handles: Any) -> None:
         self.known, self.client = known, known.client
         specs = known.plan.specs
-        tensors = [None if h is None else wrap(s, h) for s, h in zip(specs, handles, strict=True)]
+        tensors: list[Any] = [
+            None if h is None else wrap(s, h) for s, h in zip(specs, handles, strict=True)
+        ]
         target, bias, count = tensors[2:]
         self.x, self.w = (
             h if make is None else make(h)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ruda.backends.cuda import codegen
-from ruda.backends.cuda.codegen_steps import blocks_of
+from ruda.backends.cuda.codegen_steps import THREADS, blocks_of
 from ruda.backends.cuda.geometry import (
     Layout,
     by_packs,
@@ -88,7 +88,7 @@ def bind_into(
         return lambda address, *handles: None
     wide = needs_wide((*specs, out), out.shape)
 
-    def made(layout: Layout) -> tuple[Any, Any]:
+    def made(layout: Layout) -> tuple[codegen.Map, Any]:
         kernel = kernel_of(name, expr, args, specs, wanted, out, layout, wide, header)
         reads = [raw_bits(o.computed) if o.form == "value" else _address for o in kernel.operands]
         return kernel, reads
@@ -128,7 +128,7 @@ def _flat(client: Any, kernel: codegen.Map, reads: Any, n: int) -> Callable[...,
             text,
             kernel.name,
             grid,
-            codegen.THREADS,
+            THREADS,
             _widths(kernel),
             [size, struct.pack("<I", flag)],
         )
@@ -148,11 +148,15 @@ def _strided(
         grid = _grid(client, kernel, math.prod(layout.sizes))
     text, widths = codegen.source(kernel), _widths(kernel)
     fixed = [packed(layout, wide)]
-    return _plain(Launcher(client, text, kernel.name, grid, codegen.THREADS, widths, fixed), reads)
+    return _plain(Launcher(client, text, kernel.name, grid, THREADS, widths, fixed), reads)
 
 
 def _by_packs(
-    client: Any, layout: Layout, packs: Layout, made: Callable[[Layout], Any], wide: bool
+    client: Any,
+    layout: Layout,
+    packs: Layout,
+    made: Callable[[Layout], tuple[codegen.Map, Any]],
+    wide: bool,
 ) -> Callable[..., None]:
     """By packs where all addresses are multiples of one, else as ``layout`` says."""
     kernel, reads = made(packs)

@@ -97,8 +97,8 @@ def _forward_program(name: str, has: frozenset[str], half: bool = False) -> Prog
         passes: tuple[Pass, ...] = (first, _then(_VARIANCE, statistics), last)
     else:
         passes = (_then(_SQUARES, statistics), last)
-    row_outs = {"standard_norm": ("mean", "var")}.get(name)
-    row_outs = row_outs or (("mean", "rstd") if centred else ("rstd",))
+    second = "var" if name == "standard_norm" else "rstd"
+    row_outs = ("mean", second) if centred else (second,)
     each = _ADDED if total else ""
     return Program(name + _tag(has), passes, each=each, row_outs=row_outs, scalars=("eps",))
 
@@ -136,6 +136,7 @@ def _backward_program(name: str, weighted: bool) -> Program:
     u = "dy[k] * weight[k]" if weighted else "dy[k]"
     values = f"const T z = {z}, u = {u};"
     reads = ("dy", "x", "weight") if weighted else ("dy", "x")
+    folds: tuple[tuple[str, str, str], ...]
     if centred:
         folds, sums = _HALVES, "a += u; b += u * z;"
         end, slope = "a /= T(at.n);\nb /= T(at.n);", "u - a - z * b"

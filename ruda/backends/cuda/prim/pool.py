@@ -86,7 +86,7 @@ def forward(client: Any, plan: Any, op: int, how: Pooling) -> Callable[..., Any]
     # Channels come along lanes where they are what lies together.
     last = planes.channel == 1 and planes.channels >= _FEWEST_CHANNELS and planes.strides[2] != 1
     if last:
-        grid, block = _turned(client, plane, planes), (32, 8)
+        grid, block = _turned(client, plane, planes)
     else:
         grid, block = shape_of_launch(client, plane, planes.batches * planes.channels)
     name, whole = text(op, x.dtype, last=last)
@@ -111,11 +111,11 @@ def _fits(planes: Planes, *sizes: int) -> bool:
     return max(sizes) < _LARGEST_PLANE and planes.batches * planes.channels < 2**31
 
 
-def _turned(client: Any, plane: int, planes: Planes) -> tuple[int, int]:
+def _turned(client: Any, plane: int, planes: Planes) -> tuple[tuple[int, int], Shape]:
     blocks = -(-plane // 32)
     work = planes.batches * -(-planes.channels // 32)
     most = max(1, client.driver.multiprocessors * 16 // blocks)
-    return blocks, min(work, most, 65535)
+    return (blocks, min(work, most, 65535)), (32, 8)
 
 
 def _geometry(how: Pooling, planes: Planes) -> bytes:

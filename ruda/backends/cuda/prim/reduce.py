@@ -151,7 +151,8 @@ def bind(client: Any, plan: Any) -> Callable[[Any], Any]:
     loose = shaped.align // x.dtype.itemsize <= 1
     if loose:
         return lambda h: run(h.address + shift)
-    mask, spare = shaped.align - 1, []
+    mask = shaped.align - 1
+    spare: list[Callable[[int], Any]] = []
 
     def launch(h: Any) -> Any:
         address = h.address + shift

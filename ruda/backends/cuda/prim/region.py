@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from ruda.backends.cuda import codegen_region as codegen
-from ruda.backends.cuda.codegen import THREADS, Operand
+from ruda.backends.cuda.codegen import Operand
 from ruda.backends.cuda.codegen_draws import Draw
 from ruda.backends.cuda.codegen_reads import Walker
-from ruda.backends.cuda.codegen_steps import Step, blocks_of, compute, is_light
+from ruda.backends.cuda.codegen_steps import THREADS, Step, blocks_of, compute, is_light
 from ruda.backends.cuda.geometry import Layout, by_packs, layout_of, needs_wide, packed
 from ruda.backends.cuda.launch import Launcher, raw_bits
 from ruda.backends.cuda.memory import allocate

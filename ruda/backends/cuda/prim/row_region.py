@@ -117,7 +117,7 @@ def bind(client: Any, region: Any) -> Callable[..., tuple[Any, ...]]:
 
 
 def _address(handle: Any) -> int:
-    return handle.address  # type: ignore[no-any-return]
+    return handle.address
 
 
 def _bits(value: Any) -> int:

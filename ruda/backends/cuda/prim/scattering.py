@@ -29,7 +29,7 @@ class Work(NamedTuple):
     dropped: int | None = None
 
     @property
-    def index(self) -> Spec:
+    def index(self) -> Spec:  # type: ignore[override]
         """The spec of the index tensors."""
         return self.pointing.form.index
 

@@ -136,10 +136,10 @@ def _floats(client: Any, x: Spec, weights: Spec, out: Spec, form: Form) -> Calla
     settings = {"X": stored(x.dtype), "Y": stored(weights.dtype)}
     widths = (1, 1, 3, 1, 1)
     add = _kernel(client, name, (length, parts), widths, (n, length), MODE=4, **settings)
-    settings = {"X": stored(x.dtype), "Y": stored(out.dtype), "MODE": 5}
+    settings = {"X": stored(x.dtype), "Y": stored(out.dtype)}
     grid = -(-length // THREADS)
     name = f"bincount_fold_{code_of(out.dtype)}"
-    fold = _kernel(client, name, grid, (1, 1), (length, parts), **settings)
+    fold = _kernel(client, name, grid, (1, 1), (length, parts), MODE=5, **settings)
     line, places = spec_of(client, (n,), x.dtype), spec_of(client, (n,), int64)
     partial = spec_of(client, (length, parts), float64)
 

@@ -75,18 +75,32 @@ def _rows(work: Work, n: int) -> Rows:
     dims, p = dims_of(work), work.pointing
     d = dims.place
     given = None if work.value.weak else work.value.dtype
-    facts = (work.op, work.mode or "add", n)
-    ends = (work.limit, given, work.out.dtype, work.based, work.wide)
+    single = Rows(
+        work.op,
+        work.mode or "add",
+        n,
+        sizes=(1,),
+        value=(0,),
+        out=(0,),
+        row=int(any(dims.value)),
+        lengths=(work.limit,),
+        steps=(1,),
+        limit=work.limit,
+        given=given,
+        dtype=work.out.dtype,
+        based=work.based,
+        wide=work.wide,
+    )
     if not work.whole:
-        row = int(any(dims.value))
-        return Rows(*facts, (1,), (0,), (0,), row, (work.limit,), (1,), *ends)
+        return single
     kept = [i for i in range(len(dims.sizes)) if i != d]
     sizes, value, other = (
         tuple(column[i] for i in kept) or (default,)
         for column, default in ((dims.sizes, 1), (dims.value, 0), (dims.other, 0))
     )
     row = 0 if d is None else dims.value[d]
-    return Rows(*facts, sizes, value, other, row, p.lengths, p.steps, *ends)
+    slices = single._replace(sizes=sizes, value=value, out=other, row=row)
+    return slices._replace(lengths=p.lengths, steps=p.steps)
 
 
 class _Rest:

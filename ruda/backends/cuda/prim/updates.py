@@ -116,7 +116,7 @@ def bind_into(client: Any, plan: Any) -> Callable[[Sequence[Any], Sequence[Any]]
         launch, count = launchers()
         if launch is not None:
             launch(*made.words(handles, outs, n), handles[1].address, 0, 0)
-        if count is not None:
+        if count is not None and made.step is not None:
             count(outs[-1].address, handles[made.step])
 
     return step

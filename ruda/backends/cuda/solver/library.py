@@ -79,7 +79,7 @@ def solver_of(client: Any) -> Solver:
 
 def address(x: RudaTensor) -> int:
     """Where the first element of a tensor lies."""
-    return x.handle.address  # type: ignore[no-any-return]
+    return x.handle.address
 
 
 def letter(x: RudaTensor) -> str:

@@ -15,6 +15,7 @@ import numpy as np
 
 from ruda.backends.cuda.solver import library
 from ruda.backends.cuda.solver.library import Solver, solver_of
+from ruda.core.dtypes import real_of
 from ruda.core.errors import StrategyError
 from ruda.core.mode import recording
 from ruda.core.spec import Spec
@@ -220,7 +221,8 @@ def _singular(
     long, k = max(m, n), min(m, n)
     a = x.copy() if wide else matrix_transpose(x).copy()
     s = solver.fresh((*lead, k), _real(x))
-    first = last = None
+    first: Any = None
+    last: Any = None
     if vectors:
         first = solver.fresh((*lead, long if full else k, long), x.dtype)
         last = solver.fresh((*lead, k, k), x.dtype)
@@ -234,7 +236,7 @@ def _singular(
 
 
 def _real(x: RudaTensor) -> Any:
-    return library.real_of(x.dtype)
+    return real_of(x.dtype)
 
 
 def _not_finite(x: RudaTensor) -> RudaTensor:
