@@ -33,7 +33,9 @@ class Client(Protocol):
     device: Device
     defaults: Defaults
     precisions: Mapping[str, tuple[Any, ...]]
-    ordered_prices: Mapping[str, str]
+
+    @property
+    def ordered_prices(self) -> Mapping[str, str]: ...
 
     def obstacle(self, op: Any) -> str | None:
         """Why no plan of ``op`` runs here, or None."""

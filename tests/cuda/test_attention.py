@@ -11,6 +11,7 @@ import pytest
 import ruda
 import ruda.nn.functional as F
 from ruda.backends.cuda.dnn import attention as vendor
+from ruda.backends.cuda.dnn import graph
 from ruda.testing import assert_close
 
 CASES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
@@ -194,6 +195,21 @@ def test_cudnn_is_asked_once_for_what_runs(
     for _ in range(3):
         assert np.array_equal(run(x).to("cpu").numpy(), want.to("cpu").numpy())
     assert asked == [("attention", False), ("attention_backward", False)]
+
+
+def test_the_price_of_ordered_sums_is_told_where_cudnn_is_there(
+    device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = ruda.default_device()
+    ruda.set_default_device(device)
+    try:
+        for reason, told in ((None, True), ("cuDNN is not installed", False)):
+            monkeypatch.setattr(graph, "missing", lambda reason=reason: reason)
+            with ruda.deterministic() as switched:
+                assert ("attention_backward" in switched.prices) is told
+                assert ("which costs nothing" in repr(switched)) is not told
+    finally:
+        ruda.set_default_device(before)
 
 
 def test_cudnn_is_asked_for_what_was_bound() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ruda.backends.cuda.dnn import graph
 from ruda.backends.cuda.exchange import Exchange
 from ruda.backends.cuda.faults import Faults
 from ruda.backends.cuda.guards import Guards
@@ -68,7 +69,6 @@ class CudaClient(Traffic, Exchange, Steps, InPlace):
         "half_reduction": (True,),
         "fp16_accumulate": (True,),
     }
-    ordered_prices: Mapping[str, str] = {}
 
     def __init__(self, device: Device, driver: Any, out_of_memory: type[Exception]) -> None:
         self.device = device
@@ -91,6 +91,11 @@ class CudaClient(Traffic, Exchange, Steps, InPlace):
 
     def __repr__(self) -> str:
         return f"CudaClient({self.device}, {self.driver.arch})"
+
+    @property
+    def ordered_prices(self) -> Mapping[str, str]:
+        """Per operator that the vendor computes, what its ordered kernel costs."""
+        return graph.ordered_prices()
 
     def name_ranges(self, enabled: bool) -> None:
         """Name for profilers what operators queue, on this GPU and all others."""

@@ -16,7 +16,6 @@ from ruda.core.spec import Spec, is_absent
 from ruda.tensor.determinism import is_deterministic
 
 _DEEPEST = 256
-ORDERED_PRICES = {"attention_backward": "cuDNN's deterministic kernel: up to half as fast again"}
 
 
 class _Later(NamedTuple):

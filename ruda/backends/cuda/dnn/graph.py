@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ruda.backends.cuda.dnn.frontend import frontend
@@ -14,6 +14,12 @@ from ruda.core.shapes import Shape
 from ruda.core.spec import spec_of
 from ruda.tensor.determinism import is_deterministic
 
+# What is paid where sums have to be in one order.
+_PRICES = {
+    "attention_backward": "cuDNN's deterministic kernel: up to half as fast again",
+    "conv_weight_backward": "cuDNN's kernels without those that add in any order",
+    "conv_data_backward": "cuDNN's kernels without those that add in any order",
+}
 # How many graphs are kept for other plans.
 _REMEMBERED = 256
 _NAMES = {
@@ -34,6 +40,11 @@ def missing() -> str | None:
     if importlib.util.find_spec("cudnn") is None:
         return "cuDNN's frontend is not installed (pip install ruda[cudnn])"
     return None
+
+
+def ordered_prices() -> Mapping[str, str]:
+    """Per operator that cuDNN computes, what its ordered kernel costs."""
+    return {} if missing() else _PRICES
 
 
 @functools.cache
