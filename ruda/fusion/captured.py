@@ -333,6 +333,7 @@ class Captured:
     def _run_once(self, given: Given, made: dict[Value, Any]) -> None:
         """Operator by operator; fills ``made``, and takes down the memory that was used."""
         client = self.client
+        client.check_open("a compiled step runs for the first time")
         with client.taken_down() as self.log:
             # Not in the memory of that graph.
             rooms = {} if self.home is None else self._rooms()

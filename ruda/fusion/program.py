@@ -336,6 +336,9 @@ def trace(
             results.seal(given)
             tracer.check_history()
         tracer.put_back()
+        if hasattr(tracer.client, "capture"):
+            # Its constants would be there once that graph has run.
+            tracer.client.check_open("a compiled step is traced")
         _check_unchanged(tracer, reach.finish(), given, inside)
         program = Program(tracer, results, reach, given, memory)
     except BaseException:

@@ -287,6 +287,41 @@ def test_the_first_index_operator_may_be_captured(deferred: Any) -> None:
     assert y.tolist() == [3, 1]
 
 
+@pytest.mark.parametrize("called", [0, 1, 3])
+def test_a_compiled_step_is_no_part_of_another_graph(deferred: Any, called: int) -> None:
+    x, weight, g = on(values()), on(values() + 1).requires_grad_(), cuda.Graph()
+    opt = optim.SGD([weight], lr=0.1)
+
+    @ruda.compile
+    def step(x: Any) -> Any:
+        loss = (x * weight).cumulative_sum(axis=0).sum()
+        loss.backward()
+        opt.step()
+        opt.zero_grad()
+        return loss
+
+    for _ in range(called):
+        step(x)
+    what = "another graph is replayed" if called else "a compiled step is traced"
+    with pytest.raises(CaptureError, match=f"{what} while a graph is captured"), cuda.graph(g):
+        step(x)
+    for _ in range(3 - called):
+        step(x)
+    slope = np.arange(8.0, 0.0, -1.0)
+    np.testing.assert_allclose(weight.detach().numpy(), values() + 1 - 0.3 * slope * values(), 1e-5)
+    assert "replayed as one graph" in step.explain()
+
+
+def test_a_step_whose_memory_was_asked_for_does_not_begin_in_a_capture(deferred: Any) -> None:
+    x, step = on(values()), ruda.compile(lambda x: x * 2.0)
+    step.memory(x)
+    what = "runs for the first time while a graph"
+    with pytest.raises(CaptureError, match=what), cuda.graph(cuda.Graph()):
+        step(x)
+    assert step(x).tolist() == (values() * 2).tolist()
+    assert "replayed as one graph" in step.explain()
+
+
 @pytest.mark.parametrize("backend", ["direct", "async"])
 def test_a_graph_keeps_its_memory_where_no_pool_does(
     deferred: Any, backend: str, monkeypatch: pytest.MonkeyPatch
