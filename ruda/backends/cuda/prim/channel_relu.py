@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ruda.backends.cuda.memory import allocate
-from ruda.backends.cuda.prim.channels import Around, Backward, fitting
+from ruda.backends.cuda.prim.channels import GRADIENT, SUMS, Around, Backward, fitting
 from ruda.backends.cuda.types import stored
 from ruda.core.spec import Spec, is_absent
 
@@ -24,7 +24,7 @@ def backward(client: Any, plan: Any) -> Callable[..., Any] | None:
     if at is None or not kinds or math.prod(affine) != at.count or not x.size:
         return None
     inner = _without_bias(plan)
-    around = _masked(3, plan), _masked(5, plan)
+    around = _masked(SUMS, plan), _masked(GRADIENT, plan)
     kernel = Backward(client, inner, at, around)
 
     def run(dy: Any, x: Any, weight: Any, bias: Any, mean: Any, var: Any) -> Any:
@@ -56,7 +56,7 @@ def _masked(op: int, plan: Any) -> Around:
     _, x, weight, bias, _, var = plan.specs
     w, b = (stored(x.dtype if is_absent(s) else s.dtype) for s in (weight, bias))
     base = "base[k] = offset && present ? to<T>(offset[channel + k]) : T(0);"
-    if op == 3:
+    if op == SUMS:
         operands = f", const {stored(var.dtype)}* spread, const {w}* factor, const {b}* offset"
         gain = (
             "const T rstd = present ? rsqrt(spread[channel + k] + T(g.eps)) : T(0); "
@@ -76,7 +76,7 @@ def _masked(op: int, plan: Any) -> Around:
     )
     settings = {"OPERANDS": operands, "SETUP": f"{setup} {loop}{gain}{base} }}", "BESIDE": beside}
     name = f"relu_{w}_{b}"
-    return Around(name, 3 if op == 3 else 1, "", tuple(settings.items()))
+    return Around(name, 3 if op == SUMS else 1, "", tuple(settings.items()))
 
 
 KERNELS = {"standard_norm_relu_backward": backward}

@@ -24,8 +24,16 @@ from ruda.core.spec import Spec, is_absent, spec_of
 
 # Below this many elements one kernel with a block for each channel is over sooner than three.
 LEAST = 1 << 17
+# The passes by their numbers in ``channels.cu``: the first of each way leaves parts to be joined.
+MOMENTS, RESULT, SUMS, GRADIENT = 0, 2, 3, 5
 # Packs on their way in a thread, where one or two operands are read.
-STEPS = {0: 4, 2: 4, 3: 2, 5: 2}
+STEPS = {MOMENTS: 4, RESULT: 4, SUMS: 2, GRADIENT: 2}
+_NAMES = {
+    MOMENTS: "moments",
+    RESULT: "standardise",
+    SUMS: "sums",
+    GRADIENT: "standardise_backward",
+}
 # Blocks of a multiprocessor where nothing is joined: enough to even out.
 MAPPING = 16
 _THREADS = 256
@@ -122,12 +130,12 @@ class Pass:
         words = (total, self.chunks, across, down, run, rest)
         packed = struct.pack("<4q6I2d", *longs, *words, eps, at.each)
         name, text = source(op, types, vec, last, steps, around)
-        count = (4 if op in (0, 3) else 9) + (0 if around is None else around.count)
+        count = (4 if op in (MOMENTS, SUMS) else 9) + (0 if around is None else around.count)
         grid = (tiles, self.parts)
         self.launch = Launcher(client, text, name, grid, _THREADS, (1,) * count, [packed])
 
     def _parts(self, multiprocessors: int, op: int, tiles: int, around: bool) -> int:
-        if op in (2, 5):
+        if op in (RESULT, GRADIENT):
             most = -(-multiprocessors * MAPPING // tiles)
         else:
             # One more block than there is room for would wait for all of them.
@@ -138,8 +146,8 @@ class Pass:
 def _blocks(op: int, around: bool) -> int:
     """Blocks of a multiprocessor that have registers for what they keep."""
     if around:
-        return 2 if op in (3, 5) else 3
-    return 3 if op == 5 else 4
+        return 2 if op in (SUMS, GRADIENT) else 3
+    return 3 if op == GRADIENT else 4
 
 
 def source(
@@ -152,9 +160,8 @@ def source(
 ) -> tuple[str, str]:
     """Name and text of a kernel over elements of ``types[0]``, parameters of the others."""
     x, *params = types
-    what = ("moments", "", "standardise", "sums", "", "standardise_backward")[op]
     codes = "_".join(code_of(t) for t in types)
-    name = f"channels_{what}_{codes}_{'last' if last else 'first'}{vec}"
+    name = f"channels_{_NAMES[op]}_{codes}_{'last' if last else 'first'}{vec}"
     given = zip(("WEIGHT", "BIAS"), (*params, x, x), strict=False)
     kinds = {key: stored(dtype) for key, dtype in given}
     fixed = {"OP": op, "LAST": int(last), "VEC": vec, "STEPS": steps}
@@ -193,7 +200,7 @@ class Joined:
         each = first.each
         numbers = (first.parts, at.count, first.chunk * each, turns, rest, first.missing * each)
         packed = struct.pack("<6q2d", *numbers, eps, at.each)
-        name, text = joining(op == 0, x)
+        name, text = joining(op == MOMENTS, x)
         grid = -(-at.count // 8)
         self.join = Launcher(client, text, name, grid, _THREADS, (1,) * 4, [packed])
         self.between = spec_of(client, (2, first.parts, at.count), wide)
@@ -234,9 +241,9 @@ class Forward:
 
     def _kernels(self, vec: int) -> tuple[Joined, Launcher]:
         client, at, eps = self.client, self.at, self.eps
-        moments = Joined(client, 0, at, (self.x, self.wide), eps, vec)
+        moments = Joined(client, MOMENTS, at, (self.x, self.wide), eps, vec)
         types = (self.x, *self.params)
-        return moments, Pass(client, 2, at, types, eps, vec, self.around).launch
+        return moments, Pass(client, RESULT, at, types, eps, vec, self.around).launch
 
     def run(self, y: int, mean: int, var: int, given: Sequence[Any], *around: int) -> None:
         """Queue it, for addresses of results and of what steps take, and handles of operands."""
@@ -268,8 +275,8 @@ class Backward:
 
     def _kernels(self, vec: int) -> tuple[Joined, Launcher]:
         client, at, eps, (one, two) = self.client, self.at, self.eps, self.around
-        sums = Joined(client, 3, at, (self.x, self.wide), eps, vec, one)
-        return sums, Pass(client, 5, at, (self.x, self.kind), eps, vec, two).launch
+        sums = Joined(client, SUMS, at, (self.x, self.wide), eps, vec, one)
+        return sums, Pass(client, GRADIENT, at, (self.x, self.kind), eps, vec, two).launch
 
     def run(
         self,

@@ -40,7 +40,7 @@ def unit_of(itemsize: int, run: int, steps: Sequence[int]) -> int:
 
 
 def _bind(client: Any, plan: Any, pointing: Pointing, settle: Any) -> Callable[..., Any]:
-    x, out = plan.specs[0], plan.out
+    out = plan.out
     empty = refuse_empty(pointing)
     if empty is not None:
         return empty
@@ -55,7 +55,6 @@ def _bind(client: Any, plan: Any, pointing: Pointing, settle: Any) -> Callable[.
             launch(result.address, hx.address, hi.address, *faults.parameters(form))
         return result
 
-    assert x is not None
     return run
 
 

@@ -26,7 +26,9 @@ from ruda.core.spec import Spec
 from ruda.ops.statistics import mean
 from ruda.tensor.tensor import wrap
 
+# The kernels by their numbers in ``pool.cu``.
 _OPS = ("max_pool", "avg_pool", "max_pool_backward", "avg_pool_backward", "max_pool_pick")
+_MAX, _AVERAGE, _MAX_BACKWARD, _AVERAGE_BACKWARD, _PICK = range(len(_OPS))
 # Fewer channels do not fill the lanes that read them, and rows of positions do better.
 _FEWEST_CHANNELS = 16
 # Positions are counted in 32 bits, planes as well.
@@ -43,7 +45,9 @@ class Pooling(NamedTuple):
 
 def text(op: int, dtype: DType, index: DType = int64, last: bool = False) -> tuple[str, str]:
     """Name and source of a kernel."""
-    suffix = ("_last" if last else "") + (f"_{code_of(index)}" if op in (2, 4) else "")
+    suffix = "_last" * last
+    if op in (_MAX_BACKWARD, _PICK):
+        suffix += f"_{code_of(index)}"
     name = f"{_OPS[op]}_{code_of(dtype)}{suffix}"
     types = {"STORED": stored(dtype), "REAL": computed(dtype), "INDEX": stored(index)}
     complex_ = int(dtype.kind == "complex")
@@ -76,7 +80,7 @@ def forward(client: Any, plan: Any, op: int, how: Pooling) -> Callable[..., Any]
     """Maximum (values and indices) or average of windows."""
     x, out = plan.specs[0], plan.out
     sizes, counts = how.axes[:2]
-    values = out[0] if op == 0 else out
+    values = out[0] if op == _MAX else out
     if values.size == 0:
         return lambda h: _allocated(client, out)
     given = source_of(client, x, len(sizes))
@@ -94,7 +98,7 @@ def forward(client: Any, plan: Any, op: int, how: Pooling) -> Callable[..., Any]
 
     def run(h: Any) -> Any:
         result, x = _allocated(client, out), given.settle(h)
-        places = (result[0].address, result[1].address) if op == 0 else (result.address, 0)
+        places = (result[0].address, result[1].address) if op == _MAX else (result.address, 0)
         launch(*places, x.address)
         return result
 
@@ -169,7 +173,7 @@ def max_pool(client: Any, plan: Any) -> Callable[..., Any] | None:
     rank = len(kernel)
     sizes, counts = plan.specs[0].shape[-rank:], plan.out[0].shape[-rank:]
     axes = slid(sizes, counts, kernel, stride, padding, dilation)
-    return forward(client, plan, 0, Pooling(axes))
+    return forward(client, plan, _MAX, Pooling(axes))
 
 
 def avg_pool(client: Any, plan: Any) -> Callable[..., Any] | None:
@@ -178,14 +182,14 @@ def avg_pool(client: Any, plan: Any) -> Callable[..., Any] | None:
     rank = len(kernel)
     sizes, counts = plan.specs[0].shape[-rank:], plan.out.shape[-rank:]
     axes = slid(sizes, counts, kernel, stride, padding, (1,) * rank)
-    return forward(client, plan, 1, Pooling(axes, divisor or 0, padded))
+    return forward(client, plan, _AVERAGE, Pooling(axes, divisor or 0, padded))
 
 
 def adaptive_max_pool(client: Any, plan: Any) -> Callable[..., Any] | None:
     """Windows that divide."""
     counts = plan.attrs[0]
     axes = divided(plan.specs[0].shape[-len(counts) :], counts)
-    return forward(client, plan, 0, Pooling(axes))
+    return forward(client, plan, _MAX, Pooling(axes))
 
 
 def adaptive_avg_pool(client: Any, plan: Any) -> Callable[..., Any] | None:
@@ -194,7 +198,7 @@ def adaptive_avg_pool(client: Any, plan: Any) -> Callable[..., Any] | None:
     if math.prod(counts) == 1 and plan.specs[0].size:
         return _mean(plan.specs[0], len(counts))
     axes = divided(plan.specs[0].shape[-len(counts) :], counts)
-    return forward(client, plan, 1, Pooling(axes))
+    return forward(client, plan, _AVERAGE, Pooling(axes))
 
 
 def _mean(x: Spec, rank: int) -> Callable[..., Any]:
@@ -216,7 +220,7 @@ def max_pool_backward(client: Any, plan: Any) -> Callable[..., Any] | None:
         axes = _anywhere(sizes, counts)
     else:
         axes = slid(sizes, counts, *window) if window else divided(sizes, counts)
-    return backward(client, plan, 2, Pooling(axes), plan.specs[1])
+    return backward(client, plan, _MAX_BACKWARD, Pooling(axes), plan.specs[1])
 
 
 def avg_pool_backward(client: Any, plan: Any) -> Callable[..., Any] | None:
@@ -225,14 +229,14 @@ def avg_pool_backward(client: Any, plan: Any) -> Callable[..., Any] | None:
     rank = len(kernel)
     counts = plan.specs[0].shape[-rank:]
     axes = slid(x_shape[-rank:], counts, kernel, stride, padding, (1,) * rank)
-    return backward(client, plan, 3, Pooling(axes, divisor or 0, padded))
+    return backward(client, plan, _AVERAGE_BACKWARD, Pooling(axes, divisor or 0, padded))
 
 
 def adaptive_avg_pool_backward(client: Any, plan: Any) -> Callable[..., Any] | None:
     """Each element adds up its shares."""
     x_shape, rank = plan.attrs
     axes = divided(x_shape[-rank:], plan.specs[0].shape[-rank:])
-    return backward(client, plan, 3, Pooling(axes))
+    return backward(client, plan, _AVERAGE_BACKWARD, Pooling(axes))
 
 
 def max_pool_pick(client: Any, plan: Any) -> Callable[..., Any] | None:
@@ -247,7 +251,7 @@ def max_pool_pick(client: Any, plan: Any) -> Callable[..., Any] | None:
     if not _fits(planes, plane, math.prod(sizes)):
         return None
     grid, block = shape_of_launch(client, plane, planes.batches * planes.channels)
-    name, whole = text(4, x.dtype, indices.dtype)
+    name, whole = text(_PICK, x.dtype, indices.dtype)
     how = _geometry(Pooling(divided(sizes, counts)), planes)
     launch = Launcher(client, whole, name, grid, block, (1, 1, 1), [how])
 

@@ -15,12 +15,14 @@ from ruda.backends.cuda.types import code_of, computed, stored
 from ruda.core.dtypes import DType
 from ruda.core.shapes import Shape
 
+# The kernels by their numbers in ``pool_last.cu``.
 _OPS = (
     "max_pool_last",
     "max_pool_last_backward",
     "max_pool_last_pick",
     "max_pool_last_backward_by_four",
 )
+_MAX, _BACKWARD, _PICK, _BY_FOUR = range(len(_OPS))
 _BLOCKS_PER_MULTIPROCESSOR = 32
 _LARGEST = 2**30
 
@@ -37,16 +39,17 @@ class _Kernel:
 
     def __init__(self, client: Any, op: int, dtype: DType, x: Shape, y: Shape, attrs: Any) -> None:
         kernel, stride, padding, dilation = attrs[:4]
-        if op == 1 and stride[-2:] == (2, 2) and all(gap == 1 for gap in dilation):
-            op = 3
+        if op == _BACKWARD and stride[-2:] == (2, 2) and all(gap == 1 for gap in dilation):
+            op = _BY_FOUR
         self.client, self.op, self.dtype = client, op, dtype
         lows, highs = (tuple(pair[i] for pair in padding) for i in (0, 1))
         self.axes = axes_bytes(x[1:-1], y[1:-1], kernel, stride, lows, highs, dilation)
-        ends = (-(-x[-3] // 2), -(-x[-2] // 2)) if op == 3 else x[-3:-1]
-        self.positions = math.prod((*x[:-3], *ends) if op in (1, 3) else y[:-1])
+        ends = (-(-x[-3] // 2), -(-x[-2] // 2)) if op == _BY_FOUR else x[-3:-1]
+        back = op in (_BACKWARD, _BY_FOUR)
+        self.positions = math.prod((*x[:-3], *ends) if back else y[:-1])
         self.channels = x[-1]
         # Each channel of a pick reads where its own code says; more than 8 take too many registers.
-        self.vec = 1 if op == 2 else math.gcd(min(8, 16 // dtype.itemsize), self.channels)
+        self.vec = 1 if op == _PICK else math.gcd(min(8, 16 // dtype.itemsize), self.channels)
         self.made: dict[int, Launcher] = {}
 
     def __call__(self, out: int, codes: int, x: int) -> None:
@@ -81,7 +84,7 @@ def forward(client: Any, plan: Any) -> Callable[..., Any] | None:
         return lambda h: (allocate(client.pool, values), allocate(client.pool, codes))
     if not _supported(x.shape, values.shape):
         return None
-    kernel = _Kernel(client, 0, x.dtype, x.shape, values.shape, plan.attrs)
+    kernel = _Kernel(client, _MAX, x.dtype, x.shape, values.shape, plan.attrs)
     settle = dense_copy(client, x)
 
     def run(h: Any) -> Any:
@@ -99,7 +102,7 @@ def backward(client: Any, plan: Any) -> Callable[..., Any] | None:
         return _zeros(client, out)
     if not _supported(out.shape, dy.shape):
         return None
-    kernel = _Kernel(client, 1, dy.dtype, out.shape, dy.shape, plan.attrs[1:])
+    kernel = _Kernel(client, _BACKWARD, dy.dtype, out.shape, dy.shape, plan.attrs[1:])
     return _coded(client, plan, kernel, dense_copy(client, dy), dense_copy(client, codes))
 
 
@@ -110,7 +113,7 @@ def pick(client: Any, plan: Any) -> Callable[..., Any] | None:
         return _zeros(client, out)
     if not _supported(x.shape, out.shape):
         return None
-    kernel = _Kernel(client, 2, x.dtype, x.shape, out.shape, plan.attrs)
+    kernel = _Kernel(client, _PICK, x.dtype, x.shape, out.shape, plan.attrs)
     return _coded(client, plan, kernel, dense_copy(client, x), dense_copy(client, codes))
 
 
