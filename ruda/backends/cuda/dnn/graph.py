@@ -14,11 +14,12 @@ from ruda.core.shapes import Shape
 from ruda.core.spec import spec_of
 from ruda.tensor.determinism import is_deterministic
 
+_IN_ORDER = "cuDNN's kernels that add in one order: in float32 some take six times as long"
 # What is paid where sums have to be in one order.
 _PRICES = {
     "attention_backward": "cuDNN's deterministic kernel: up to half as fast again",
-    "conv_weight_backward": "cuDNN's kernels without those that add in any order",
-    "conv_data_backward": "cuDNN's kernels without those that add in any order",
+    "conv_data_backward": _IN_ORDER,
+    "conv_weight_backward": _IN_ORDER,
 }
 # How many graphs are kept for other plans.
 _REMEMBERED = 256
