@@ -224,12 +224,9 @@ class Steps(Planning):
         """Whether one call does the product ``plan`` and ``step``, a gelu or its gradient."""
         return gelu_ends.joins(self, plan, step, keeps)
 
-    def ends_in_sum(self, plan: Any, total: Any, place: int, bias: Any) -> bool:
-        """Whether one call does the product ``plan`` and ``total``, a sum that has it at ``place``.
-
-        ``bias`` is the spec of the row that is added as well, None for none.
-        """
-        return shortcut_ends.joins(self, plan, total, place, bias)
+    def ends_in_sum(self, plan: Any, total: Any, place: int) -> bool:
+        """Whether one call does the product ``plan`` and ``total``, which has it at ``place``."""
+        return shortcut_ends.joins(self, plan, total, place)
 
     def rows_of(self, plan: Any) -> Any:
         """What a compiled step may join to ``plan``, a kernel over rows; None for all others."""

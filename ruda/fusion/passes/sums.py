@@ -10,17 +10,9 @@ from collections.abc import Set
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from ruda.core.spec import Spec, is_absent
 from ruda.fusion.graph import Graph, Instruction, Value
 from ruda.fusion.passes.flow import Flow
 from ruda.fusion.passes.regions import region_of
-
-
-class _End(NamedTuple):
-    """What follows a product: perhaps a cast, and the sum; and the cast that makes its bias."""
-
-    steps: tuple[Instruction, ...]
-    bias: Instruction | None
 
 
 def fuse_sums(graph: Graph, wanted: Set[Value], client: Any) -> None:
@@ -36,22 +28,16 @@ def fuse_sums(graph: Graph, wanted: Set[Value], client: Any) -> None:
             continue
         if len(flow.part(instruction).members) > 1:
             continue
-        end = _Search(flow, shown, client, places, made).end(instruction)
-        if end is not None:
-            _join(flow, instruction, end, client)
+        steps = _Search(flow, shown, client, places, made).end(instruction)
+        if steps:
+            _join(flow, instruction, steps, client)
     flow.settle()
     graph.prune(wanted)
 
 
-def _join(flow: Flow, product: Instruction, end: _End, client: Any) -> None:
-    part, total = flow.part(product), end.steps[-1]
-    if end.bias is not None:
-        # A copy of the cast: others may read its result.
-        number = part.members[0][0]
-        copy = end.bias.but(outputs=(Value("result", end.bias.outputs[0].spec),))
-        flow.adopt(part, number - 0.5, copy)
-        flow.redirect(product, 2, copy.outputs[0])
-    for step in end.steps:
+def _join(flow: Flow, product: Instruction, steps: tuple[Instruction, ...], client: Any) -> None:
+    part, total = flow.part(product), steps[-1]
+    for step in steps:
         flow.join(part, flow.part(step))
     part.made = region_of(part.instructions(), lambda value: value in total.outputs, client)
 
@@ -65,24 +51,22 @@ class _Search(NamedTuple):
     places: dict[int, int]
     made: dict[Value, Instruction]
 
-    def end(self, product: Instruction) -> _End | None:
-        """What ``product`` can end in; None where nothing is gained or the library cannot."""
+    def end(self, product: Instruction) -> tuple[Instruction, ...]:
+        """What ``product`` can end in: perhaps a cast, and a sum; nothing where it cannot."""
         step = self._reader(product)
         cast = step if step is not None and step.plan.op.kind == "cast" else None
         total = step if cast is None else self._reader(cast)
         if total is None or total.op != "add" or total.plan.op.kind == "region":
-            return None
+            return ()
         steps = (total,) if cast is None else (cast, total)
         place = total.inputs.index((cast or product).outputs[0])
         if not self._is_there(total.inputs[1 - place], product) or not self._is_kept(total):
-            return None
-        bias, spec = self._bias(product, total)
-        if not self.client.ends_in_sum(product.plan, total.plan, place, spec):
-            return None
+            return ()
+        if not self.client.ends_in_sum(product.plan, total.plan, place):
+            return ()
         # One after the other: nothing else leads from the product to the sum.
         parts = [self.flow.part(each) for each in (product, *steps)]
-        able = all(self.flow.joinable(*pair) for pair in pairwise(parts))
-        return _End(steps, bias) if able else None
+        return steps if all(self.flow.joinable(*pair) for pair in pairwise(parts)) else ()
 
     def _reader(self, maker: Instruction) -> Instruction | None:
         """The one instruction that reads what ``maker`` makes, once."""
@@ -112,15 +96,3 @@ class _Search(NamedTuple):
             return True
         plan = readers[0].plan
         return plan is None or not (self.client.fuses(plan) or self.client.rows_of(plan))
-
-    def _bias(self, product: Instruction, total: Instruction) -> tuple[Instruction | None, Any]:
-        """The spec of the bias as the sum's dtype wants it, and the cast that it came by."""
-        specs = product.plan.specs
-        if product.op != "linear" or is_absent(specs[2]):
-            return None, None
-        bias: Spec = specs[2]
-        cast = self.made.get(product.inputs[2])
-        out = total.plan.out.dtype
-        if bias.dtype is out or cast is None or cast.plan is None or cast.plan.op.kind != "cast":
-            return None, bias
-        return cast, cast.plan.specs[0]

@@ -14,7 +14,7 @@ from ruda.fusion.graph import Graph, Instruction, Value
 from ruda.tensor.dispatch import OPS
 
 # Elements from which on a sort of the places was seen to be less than a pass over the table.
-_LEAST = 1 << 62
+_LEAST = 1 << 22
 
 
 def add_to_tables(graph: Graph, wanted: Set[Value], client: Any) -> None:
