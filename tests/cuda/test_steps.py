@@ -62,6 +62,18 @@ def test_arguments_and_scalars_change_between_replays(deferred: Any) -> None:
     assert "replayed as one graph" in step.explain()
 
 
+def test_more_numbers_than_one_launch_has_room_for(deferred: Any) -> None:
+    def step(x: Any, *rates: float) -> Any:
+        for rate in rates:
+            x = x * rate
+        return x
+
+    compiled, x = ruda.compile(step), on(np.ones(3, "f"))
+    for i in range(3):
+        rates = (1.0 + (np.arange(300) % 3 - 1) * 1e-3 * (i + 1)).tolist()
+        np.testing.assert_allclose(compiled(x, *rates).numpy(), np.prod(rates), rtol=1e-4)
+
+
 def test_outputs_of_earlier_replays_stay_as_they_were(deferred: Any) -> None:
     step = ruda.compile(lambda x: (x * 2, (x * 2)[1:]))
     kept = [step(on(values(6, seed=i))) for i in range(4)]

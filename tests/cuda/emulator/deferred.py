@@ -44,7 +44,7 @@ class DeferredDriver(EmulatedDriver):
         assert shared <= self.shared_memory
         key = (name, source)
         if key not in self._numbers:
-            library, found = built(source, name, sized=True), (ctypes.c_ulong * 64)()
+            library, found = built(source, name, sized=True), (ctypes.c_ulong * 512)()
             self._kernels.append((name, library.ruda_grid))
             self._numbers[key] = number = len(self._kernels) - 1
             self._layouts[number] = list(found[: library.ruda_sizes(found)])

@@ -180,7 +180,7 @@ class EmulatedDriver:
     def _copied(self, kernel: int, arguments: int) -> tuple[Any, list[Any]]:
         """A table of arguments of its own, for a launch that comes later."""
         if kernel not in self._layouts:
-            found = (ctypes.c_ulong * 64)()
+            found = (ctypes.c_ulong * 512)()
             count = built(*self._sources[kernel], sized=True).ruda_sizes(found)
             self._layouts[kernel] = list(found[:count])
         sizes = self._layouts[kernel]
