@@ -74,7 +74,8 @@ class Driver:
         # By source, which may hold several kernels; and the kernels, by name and source.
         self._modules: dict[str, Any] = {}
         self._functions: dict[tuple[str, str], Any] = {}
-        # Kernels that wait by themselves for those ahead of them.
+        # Kernels that wait by themselves for those ahead of them; before sm_90 the wait is nothing.
+        self._may_chain = major >= 9
         self._waiting: set[int] = set()
         # The most dynamic shared memory that each kernel was asked for, beyond what all may have.
         self._most_shared: dict[int, int] = {}
@@ -96,7 +97,7 @@ class Driver:
                 module = driver.moduleLoadData(cache.cubin(source, name, self.arch))
                 module = self._modules.setdefault(source, module)
             found = self._functions[name, source] = driver.moduleGetFunction(module, name)
-            if chaining.waits(source):
+            if self._may_chain and chaining.waits(source):
                 self._waiting.add(int(found))
         function = int(found)
         # A launch of an older plan may want more than the newest one.
