@@ -43,7 +43,8 @@ class Program:
     ``row_types`` are the dtypes of ``row_outs`` where they are not that of the statistics.
     ``functions`` stand in front of the kernel. With ``faults`` the kernel has a parameter of that
     name and type, to tell of an index that is out of range. ``folded`` is the most values that the
-    text of a pass folds together by itself.
+    text of a pass folds together by itself. A multiprocessor has up to ``resident`` threads of
+    clusters.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Program:
     faults: bool = False
     row_types: tuple[DType, ...] = ()
     folded: int = 1
+    resident: int = 1024
 
 
 @dataclass(frozen=True)
@@ -145,7 +147,7 @@ class Rows:
         """Threads of a multiprocessor that work on rows of clusters, by what they keep."""
         if self.program.sums:
             return 512
-        return 768 if self.skewed and self.of("column") else 1024
+        return 768 if self.skewed and self.of("column") else self.program.resident
 
     @property
     def kept(self) -> list[Input]:

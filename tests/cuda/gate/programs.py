@@ -24,7 +24,7 @@ FEW = 32
 # losses beside weights of classes, or in float64.
 LISTED = {
     "__internal_trig_reduction_slowpathd": 96,
-    r"cross_entropy_joint_(w_s|(\w+_)?f64)_\w+_cluster\d": 192,
+    r"cross_entropy_(joint|parted)_(w_s|(\w+_)?f64)_\w+_cluster\d": 192,
     r"(var|std)_\w+_f64_\w+_rows_k1_\w+_r8_r1_s1_iu32": 96,
 }
 # Kernels in a program: more save little, and a program is what a process takes at a time.
