@@ -61,3 +61,25 @@ def test_gradients_of_several_calls(device: Any) -> None:
         # Eager code rounds each product to 8 bits before it is added.
         assert np.linalg.norm(got - want) <= 2**-7 * np.linalg.norm(want)
     assert "matmul+astype+add(" in compiled.explain()
+
+
+def test_a_table_that_is_looked_up_and_multiplied_by(device: Any) -> None:
+    rows, width = 8192, 768
+    rng = np.random.default_rng(0)
+    table = ruda.asarray(rng.standard_normal((rows, width)).astype("f4") * 0.05, device=device)
+
+    def gradient(table: Any, places: Any) -> Any:
+        w = table.detach()
+        w.requires_grad = True
+        with ruda.autocast("bfloat16"):
+            loss = (F.linear(F.tanh(F.embedding(places, w)), w) ** 2).mean()
+        loss.backward()
+        return w.grad
+
+    compiled = ruda.compile(gradient)
+    for most in (rows, 100):
+        places = ruda.asarray(rng.integers(0, most, 3000), device=device)
+        got, want = (f(table, places).numpy() for f in (compiled, gradient))
+        assert np.linalg.norm(got - want) <= 2**-7 * np.linalg.norm(want)
+        assert np.isfinite(got).all()
+    assert "index_add(" in compiled.explain()
