@@ -33,6 +33,7 @@ SMALL = {
     (linear_places, "_AGAIN"): 4 * 6 * 7,
     (linear_places, "_FIRST"): 3,
     (linear_places, "_FEWEST"): 6,
+    (linear_parts, "_LARGE"): 0,
 }
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import ruda
 import ruda.nn.functional as F
-from ruda.backends.cuda.prim import linear_groups, linear_places
+from ruda.backends.cuda.prim import linear_groups, linear_parts, linear_places
 from ruda.tensor.dispatch import clear_plans
 from ruda.testing import assert_close
 
@@ -45,7 +45,9 @@ def parts(monkeypatch: pytest.MonkeyPatch) -> Any:
     # Some classes are kept in the gradient of the weight, some beside it, some not at all.
     places = {"_ALL": 4 * ROWS * HIGH + 2 * ROWS * 1000, "_CHUNK": 64, "_AGAIN": 1 << 20}
     places |= {"_FIRST": 256, "_FEWEST": 512}
-    for module, rooms in ((linear_groups, groups), (linear_places, places)):
+    # All products take the kernels that large ones do.
+    named = {"_LARGE": 0}
+    for module, rooms in ((linear_groups, groups), (linear_places, places), (linear_parts, named)):
         for name, room in rooms.items():
             monkeypatch.setattr(module, name, room)
     clear_plans()
