@@ -70,9 +70,10 @@ def _pays(out: Spec, x: Spec, bias: Spec | None) -> bool:
 
 def is_ended(region: Any) -> bool:
     """Whether a region is a product and a sum with it, perhaps with a cast between them."""
-    first, *between, last = (step.plan.op for step in region.steps)
-    casts = all(op.kind == "cast" for op in between)
-    return first.name in ("linear", "matmul") and casts and last.name == "add"
+    first, *rest = (step.plan.op for step in region.steps)
+    if first.name not in ("linear", "matmul") or not rest:
+        return False
+    return rest[-1].name == "add" and all(op.kind == "cast" for op in rest[:-1])
 
 
 def bind(client: Any, region: Any) -> Callable[..., tuple[Any, ...]]:
