@@ -44,7 +44,7 @@ class Program:
     ``functions`` stand in front of the kernel. With ``faults`` the kernel has a parameter of that
     name and type, to tell of an index that is out of range. ``folded`` is the most values that the
     text of a pass folds together by itself. A multiprocessor has up to ``resident`` threads of
-    clusters.
+    clusters, if values take a register each and rows begin at whole packs.
     """
 
     name: str
@@ -147,7 +147,9 @@ class Rows:
         """Threads of a multiprocessor that work on rows of clusters, by what they keep."""
         if self.program.sums:
             return 512
-        return 768 if self.skewed and self.of("column") else self.program.resident
+        if self.skewed or self.compute.itemsize > 4:
+            return 768 if self.skewed and self.of("column") else 1024
+        return self.program.resident
 
     @property
     def kept(self) -> list[Input]:
