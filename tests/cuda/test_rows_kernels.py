@@ -164,6 +164,28 @@ def test_cross_entropy(device: str, classes: int, dtype: str) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("classes", "dtype", "kept"),
+    [
+        (512, "bfloat16", "held16x4x8"),
+        (513, "bfloat16", "held16x5x8"),
+        (1024, "float32", "held32x8x4"),
+    ],
+)
+def test_losses_of_rows_that_a_warp_keeps(device: str, classes: int, dtype: str, kept: str) -> None:
+    logits = ruda.asarray(of("float32", 19, classes), dtype=dtype)
+    target = np.random.default_rng(1).integers(0, classes, 19)
+    target[3], target[7] = -100, classes - 1
+
+    def loss(x: Any) -> Any:
+        return F.cross_entropy(x, ruda.asarray(target, device=x.device), reduction="none")
+
+    with ruda.no_grad():
+        got, names = launched(lambda: loss(logits.to(device)))
+    assert_close(got.to("cpu"), loss(logits.astype("float64")).numpy(), length=classes)
+    assert any(kept in name for name in names), names
+
+
 def test_second_order(device: str) -> None:
     def slope(x: Any, w: Any) -> Any:
         value = ruda.sum(F.layer_norm(x, w) ** 3) + ruda.sum(F.softmax(x) ** 2)

@@ -24,7 +24,7 @@ def check(function: Callable[..., Any], device: str, *given: Any, length: int) -
     return names
 
 
-@pytest.mark.parametrize(("n", "blocks"), [(16392, 2), (40000, 2), (131072, 8)])
+@pytest.mark.parametrize(("n", "blocks"), [(16392, 2), (40000, 4), (131072, 8)])
 def test_lengths(device: str, rng: np.random.Generator, n: int, blocks: int) -> None:
     x = ruda.asarray(rng.standard_normal((3, n)), dtype="bfloat16")
     names = check(F.softmax, device, x, length=n)

@@ -44,7 +44,8 @@ class Program:
     ``functions`` stand in front of the kernel. With ``faults`` the kernel has a parameter of that
     name and type, to tell of an index that is out of range. ``folded`` is the most values that the
     text of a pass folds together by itself. A multiprocessor has up to ``resident`` threads of
-    clusters, if values take a register each and rows begin at whole packs.
+    clusters, if values take a register each and rows begin at whole packs. A ``brief`` one keeps
+    rows where a warp has room for them, and reads longer ones.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Program:
     row_types: tuple[DType, ...] = ()
     folded: int = 1
     resident: int = 1024
+    brief: bool = False
 
 
 @dataclass(frozen=True)

@@ -240,6 +240,8 @@ def _bound(client: Any, plan: Any) -> Callable[..., Any] | None:
         return None
     program = (_parted_program if parted else kind.program)(weighted, smooth)
     held = program if kind.keeps else None
+    if not kind.writes:
+        held = replace(program, brief=True)
     order = tuple(places.values())
     if mass is not None:
         order = (*order, len(specs))
@@ -252,7 +254,7 @@ def _bound(client: Any, plan: Any) -> Callable[..., Any] | None:
         return inner(*handles, mass(handles[-1]))
 
     made = inner if mass is None else run
-    made.keeps = held is not None and _keeps(work, held)  # type: ignore[attr-defined]
+    made.keeps = kind.keeps and _keeps(work, program)  # type: ignore[attr-defined]
     return made
 
 

@@ -112,7 +112,10 @@ class Kernel:
         if made.skewed:
             return made
         made = replace(made, ring=ring_of(made, shape.long, room))
-        return with_columns(made, room)
+        kept = with_columns(made, room)
+        # Rows abreast have half of the blocks: few rows have more multiprocessors without.
+        few = kept.abreast > 1 and work.rows < kept.abreast * self._resident(kept)
+        return made if few else kept
 
     def _blocks(self, kernel: Rows) -> int:
         work, here = self.work, self.work.client.driver.multiprocessors
@@ -130,12 +133,16 @@ class Kernel:
 
     def _clusters(self, kernel: Rows, rows: int) -> int:
         """As many clusters as run at a time; more where each has but a few rows by turns."""
-        blocks = kernel.resident // (kernel.threads * kernel.abreast)
-        near = _CLOSE * blocks // kernel.cluster
-        here = max(1, int(self.work.client.driver.multiprocessors) // _CLOSE * near)
+        here = self._resident(kernel)
         if kernel.program.sums:
             return here
         return max(here, -(-rows // _TURNS))
+
+    def _resident(self, kernel: Rows) -> int:
+        """Clusters that run at a time."""
+        blocks = kernel.resident // (kernel.threads * kernel.abreast)
+        near = _CLOSE * blocks // kernel.cluster
+        return max(1, int(self.work.client.driver.multiprocessors) // _CLOSE * near)
 
     def geometry(self) -> bytes:
         """The struct Geometry."""

@@ -21,8 +21,10 @@ _PIECE = 256
 # Threads of the blocks that share a row and how many blocks may, in the order of their speed; and
 # the packs that each thread keeps.
 _SHARES, _KEPT = ((256, 2), (512, 2), (256, 8), (512, 8)), 8
-# Blocks that share a row, from which on it pays to keep columns, and shared memory that each block
-# has beside what it asks for.
+# Those that are as quick as smaller ones only where all of their packs are used.
+_FULL = (512, 2)
+# Blocks that share a row, from which on it pays to keep a single column, and shared memory that
+# each block has beside what it asks for.
 _KEEPING, _RESERVED = 4, 1 << 10
 # Rows of a block where one alone has no room for columns.
 _ABREAST = 2
@@ -95,6 +97,8 @@ def held_sharing(work: Work, program: Program, vec: int, small: bool = False) ->
     """
     packs = -(-work.length // vec)
     count = max(1, sum(s.role == "rows" for s in work.inputs))
+    if program.brief:
+        return _brief(work, packs, vec, max(1, _KEPT // (count * _size(work))))
     # What a thread keeps fits into its registers: 128 for sums, which read one row ahead, else 64.
     most = max(1, (4 if vec > 1 else 16) // (count * _size(work)))
     widest = 1024 // _size(work)
@@ -120,6 +124,15 @@ def held_sharing(work: Work, program: Program, vec: int, small: bool = False) ->
     return Sharing("held", lanes, per)
 
 
+def _brief(work: Work, packs: int, vec: int, most: int) -> Sharing | None:
+    """How at most a warp keeps a row that is but read."""
+    # Loose elements of a skewed row are one thread's each: there may be 14.
+    lanes = max(16, _power(-(-packs // most)))
+    if vec == 1 or lanes > 32 or work.length < _SKEWED:
+        return None
+    return Sharing("held", lanes, -(-packs // lanes))
+
+
 def _shared(
     work: Work, packs: int, count: int, limit: int = 8, small: bool = False
 ) -> Sharing | None:
@@ -127,12 +140,13 @@ def _shared(
     if not _has_clusters(work.client):
         return None
     kept = max(1, _KEPT // (count * _size(work)))
-    for threads, most in sorted(_SHARES) if small else _SHARES:
-        threads //= _size(work)
+    for shares in sorted(_SHARES) if small else _SHARES:
+        threads, most = shares[0] // _size(work), shares[1]
         blocks = max(2, _power(-(-packs // (threads * kept))))
-        if blocks <= min(most, limit):
-            lanes = threads * blocks
-            return Sharing("held", lanes, -(-packs // lanes), cluster=blocks)
+        lanes = threads * blocks
+        per = -(-packs // lanes)
+        if blocks <= min(most, limit) and (per == kept or shares != _FULL):
+            return Sharing("held", lanes, per, cluster=blocks)
     return None
 
 
@@ -182,7 +196,9 @@ def keeps(kernel: Rows, room: int) -> bool:
     ``room`` is the shared memory of a block that has a multiprocessor alone.
     """
     columns = kernel.of("column")
-    if kernel.cluster < _KEEPING or kernel.program.sums or kernel.inner > 1 or not columns:
+    if kernel.cluster < (_KEEPING if len(columns) == 1 else 2) or not columns:
+        return False
+    if kernel.program.sums or kernel.inner > 1:
         return False
     *early, last = kernel.program.passes
     known = {name for each in early for name in each.reads}
