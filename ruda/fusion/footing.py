@@ -39,18 +39,19 @@ class Footing:
         self.client = tracer.client
         self.guards = guards
         self.defaults, self._choice = defaults(), choice()
-        self._take_leaves(tracer)
-        self._take_tensors(tracer, given, tensors)
+        gradients = self._take_leaves(tracer)
+        self._take_tensors(tracer, given, tensors, gradients)
         self._take_memory(tracer, given)
         # The guards in one function, from the second call on.
         self._check: Callable[[], bool] | None = None
         guards.settle(lambda handle: id(handle.root or handle) in tracer.cells.bases)
 
-    def _take_leaves(self, tracer: Tracer) -> None:
+    def _take_leaves(self, tracer: Tracer) -> list[tuple[Gradient, Any]]:
         """Which leaves have a gradient when the call begins, and of which spec."""
         self.bare: list[Any] = []
         self.graded: list[tuple[Any, Any]] = []
-        self._gradients: list[tuple[Gradient, Any]] = []
+        # The gradients that the trace looked at, with their handles.
+        found: list[tuple[Gradient, Any]] = []
         for leaf, grad in tracer.first_grads.items():
             if leaf in tracer.inner:
                 continue
@@ -58,11 +59,12 @@ class Footing:
             if leaf.hooks:
                 self.guards.contents.append(Contents("the hooks of a leaf", leaf.hooks))
             if grad is not None:
-                self._take_gradient(tracer, leaf, grad)
+                found.append((self._take_gradient(tracer, leaf, grad), grad.handle))
             elif leaf not in tracer.argument_leaves:
                 self.bare.append(leaf)
+        return found
 
-    def _take_gradient(self, tracer: Tracer, leaf: Any, grad: RudaTensor) -> None:
+    def _take_gradient(self, tracer: Tracer, leaf: Any, grad: RudaTensor) -> Gradient:
         source = tracer.cells.sources.get(id(grad.handle))
         if isinstance(source, Argument):
             what = "a gradient is also an argument of the compiled step"
@@ -70,11 +72,13 @@ class Footing:
         if not isinstance(source, Gradient):
             self.guards.plain.append(Guard("a gradient", getattr, leaf, "grad", grad))
         place = tracer.argument_leaves.get(leaf)
-        self._gradients.append((Gradient(LeafOf(leaf, place)), grad.handle))
         if place is None:
             self.graded.append((leaf, grad.spec))
+        return Gradient(LeafOf(leaf, place))
 
-    def _take_tensors(self, tracer: Tracer, given: Given, tensors: Named) -> None:
+    def _take_tensors(
+        self, tracer: Tracer, given: Given, tensors: Named, gradients: list[tuple[Gradient, Any]]
+    ) -> None:
         """Tensors from outside keep handle and node; arguments that are state too are pinned."""
         names = {id(tensor): path for path, tensor in tensors}
         grads = {id(g) for g in tracer.first_grads.values() if g is not None}
@@ -93,13 +97,20 @@ class Footing:
             if value.__class__ is RudaTensor and id(value.handle.root or value.handle) in roots
         ]
         self.pins = [(i, h if h.root is None else h.root) for i, h in given_too]
-        self._take_twins(given_too, {id(t.handle) for t in others})
+        known = {id(t.handle) for t in others}
+        known |= {k for k, source in tracer.cells.sources.items() if isinstance(source, Held)}
+        self._take_twins(given_too, gradients, known)
         for identity, (generator, _) in tracer.draws.items():
             if identity not in tracer.seeds:
                 seed = Guard("the seed of a generator", getattr, generator, "seed", generator.seed)
                 self.guards.plain.append(seed)
 
-    def _take_twins(self, arguments: list[tuple[int, Any]], known: set[int]) -> None:
+    def _take_twins(
+        self,
+        arguments: list[tuple[int, Any]],
+        gradients: list[tuple[Gradient, Any]],
+        known: set[int],
+    ) -> None:
         """What was read as one with something else, by its handle, and has to stay that very one.
 
         ``known`` are the handles of state.
@@ -107,12 +118,14 @@ class Footing:
         self.twins: list[tuple[Argument | Gradient, Any]] = [
             (Argument(i, ""), h) for i, h in arguments if id(h) in known
         ]
-        count = Counter(id(handle) for _, handle in self._gradients)
-        self.twins += [
-            (gradient, h)
-            for gradient, h in self._gradients
-            if h.root is not None or id(h) in known or count[id(h)] > 1
-        ]
+        count = Counter(id(handle) for _, handle in gradients)
+        # Leaves whose gradient is nothing else, and stays so.
+        self.alone: list[LeafOf] = []
+        for gradient, h in gradients:
+            if h.root is not None or id(h) in known or count[id(h)] > 1:
+                self.twins.append((gradient, h))
+            else:
+                self.alone.append(gradient.leaf)
 
     def _take_memory(self, tracer: Tracer, given: Given) -> None:
         """Where state lies, and what of it is written."""
@@ -120,6 +133,7 @@ class Footing:
         changed = cells.changed()
         held = [c for c in cells.bases.values() if isinstance(c.history[0].payload, Held)]
         self.held = {id(cell.real) for cell in held}
+        self.held |= {id(h) for source, h in self.twins if isinstance(source, Gradient)}
         self.writes = bool(changed)
         written = [client.extent(c.real) for c in held if c.version]
         # An argument that is only read may show state that is only read.
@@ -182,11 +196,12 @@ class Footing:
         """Whether arguments and gradients share no memory with state, or with each other."""
         pinned = {id(root) for _, root in self.pins}
         free = [root for root in given.roots if id(root) not in pinned] if pinned else given.roots
-        if self.graded:
-            grads = [leaf.grad.handle for leaf, _ in self.graded]
-            grads = [handle for handle in grads if id(handle) not in self.held]
-            apart = {*map(id, free)}.isdisjoint(map(id, grads))
-            if not apart or len({*map(id, grads)}) != len(grads):
+        if self.alone:
+            leaves = given.leaves
+            nodes = [a.leaf if a.index is None else leaves[a.index].node for a in self.alone]
+            grads = [id(h.root or h) for h in [node.grad.handle for node in nodes]]
+            apart = {*grads}.isdisjoint(map(id, free)) and self.held.isdisjoint(grads)
+            if not apart or len({*grads}) != len(grads):
                 return False
         if not self.held.isdisjoint(map(id, free)):
             return False

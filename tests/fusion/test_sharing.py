@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import ruda
+from ruda.core.errors import CaptureError
 
 
 @pytest.fixture
@@ -121,3 +122,57 @@ def test_one_leaf_as_two_arguments_and_two_leaves_of_its_memory_later() -> None:
         step(weight, other).backward()
         assert weight.grad.tolist() == other.grad.tolist() == [1.0, 2.0]
         weight.grad = None
+
+
+def test_gradients_that_show_what_the_step_changes() -> None:
+    """State and another gradient are changed where the gradient of an argument lies."""
+    state = ruda.ones((2,))
+
+    def change_state(x: Any, y: Any) -> Any:
+        state.assign(state + 1.0)
+        return x.grad * 1.0
+
+    def change_gradient(x: Any, y: Any) -> Any:
+        y.grad.assign(y.grad * 2.0)
+        return x.grad * 1.0
+
+    for change in (change_state, change_gradient):
+        step = ruda.compile(change)
+        for _ in range(2):
+            x, y = leaf(1.0, 2.0), leaf(3.0, 4.0)
+            x.grad, y.grad = ruda.ones((2,)) * 3.0, ruda.ones((2,)) * 5.0
+            assert step(x, y).tolist() == [3.0, 3.0]
+            x.grad = y.grad = state
+            found = step(x, y).tolist()
+            assert found == state.tolist()
+
+
+def test_a_gradient_that_is_added_to_is_state_as_well() -> None:
+    weight, state = leaf(1.0, 2.0), ruda.ones((2,))
+
+    @ruda.compile
+    def step(x: Any) -> Any:
+        (weight * x).sum().backward()
+        return state * 1.0
+
+    x = ruda.asarray(np.array([2.0, 3.0], "f"))
+    for _ in range(2):
+        weight.grad = ruda.zeros((2,))
+        assert step(x).tolist() == state.tolist()
+        weight.grad = state
+        wanted = (state + x).tolist()
+        assert step(x).tolist() == state.tolist() == wanted
+
+
+def test_an_argument_that_is_a_gradient_of_another_one_is_refused() -> None:
+    @ruda.compile
+    def step(x: Any, y: Any) -> Any:
+        y += 1.0
+        return x.grad * 1.0
+
+    x, y = leaf(1.0, 2.0), ruda.zeros((2,))
+    x.grad = ruda.ones((2,))
+    assert step(x, y).tolist() == [1.0, 1.0]
+    with pytest.raises(CaptureError, match="a gradient is also an argument"):
+        step(x, x.grad)
+    assert x.grad.tolist() == [1.0, 1.0]
