@@ -210,5 +210,5 @@ def uninterrupted() -> Iterator[None]:
     finally:
         # One that was set from outside of Python comes back as None and cannot be put back.
         signal.signal(signal.SIGINT, signal.SIG_DFL if before is None else before)
-    if heard and callable(before):
-        before(*heard[0])
+        if heard and callable(before):
+            before(*heard[0])

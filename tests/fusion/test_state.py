@@ -13,6 +13,7 @@ import pytest
 
 import ruda
 from ruda.core.errors import CaptureError, GradientError, ShapeError
+from ruda.fusion.state import uninterrupted
 from tests.fusion.twins import batches, bits, run_twins
 
 
@@ -444,3 +445,21 @@ def test_threads_share_one_compiled_step() -> None:
         thread.join()
     assert not failures
     assert total.item() == 200.0
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_an_interrupt_is_heard_behind_a_block_however_it_ends(fails: bool) -> None:
+    seen = []
+
+    def block() -> None:
+        with uninterrupted():
+            signal.raise_signal(signal.SIGINT)
+            seen.append("went on")
+            if fails:
+                raise ValueError
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        block()
+    assert seen == ["went on"]
+    assert (caught.value.__context__.__class__ is ValueError) is fails
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
