@@ -38,14 +38,21 @@ def test_more_rows_than_clusters(device: str, rng: np.random.Generator) -> None:
     assert any("cluster" in name for name in names)
 
 
-@pytest.mark.parametrize(("rows", "n"), [(3, 100000), (2, 131072)])
+@pytest.mark.parametrize(
+    ("rows", "n", "dtype", "kept"),
+    [
+        (3, 100000, "bfloat16", "cluster8_keeps_abreast2"),
+        (2, 65536, "bfloat16", "cluster2_keeps_abreast2"),
+        (5, 65536, "float32", "cluster4_keeps_abreast4"),
+    ],
+)
 def test_rows_abreast_have_the_same_columns(
-    device: str, rng: np.random.Generator, rows: int, n: int
+    device: str, rng: np.random.Generator, rows: int, n: int, dtype: str, kept: str
 ) -> None:
     x = ruda.asarray(rng.standard_normal((rows, n)) + 3, dtype="bfloat16")
-    w, b = (ruda.asarray(rng.standard_normal(n), dtype="bfloat16") for _ in range(2))
+    w, b = (ruda.asarray(rng.standard_normal(n), dtype=dtype) for _ in range(2))
     names = check(F.layer_norm, device, x, w, b, length=n)
-    assert [name.endswith("cluster8_keeps_abreast") for name in names] == [True]
+    assert [name.endswith(kept) for name in names] == [True], names
 
 
 def test_rows_through_strides(device: str, rng: np.random.Generator) -> None:

@@ -176,7 +176,7 @@ class Rows:
         size += f"_ring{self.ring}" if self.ring else ""
         size += f"_cluster{self.cluster}" if self.cluster > 1 else ""
         size += "_apart" * self.apart + "_keeps" * self.keeps + "_skewed" * self.skewed
-        size += "_abreast" * (self.abreast > 1)
+        size += f"_abreast{self.abreast}" if self.abreast > 1 else ""
         return f"{self.program.name}_{codes}_to_{outs or code_of(self.row_dtype)}_{size}"
 
     @property

@@ -26,8 +26,10 @@ _FULL = (512, 2)
 # Blocks that share a row, from which on it pays to keep a single column, and shared memory that
 # each block has beside what it asks for.
 _KEEPING, _RESERVED = 4, 1 << 10
-# Rows of a block where one alone has no room for columns.
-_ABREAST = 2
+# Rows of a block where one alone has no room for columns, the fewest that leave it first.
+_ABREAST = (2, 4)
+# Bytes of a pack of all columns beyond which large blocks have no room for them.
+_ROOMY = 32
 
 
 class Sharing(NamedTuple):
@@ -140,12 +142,14 @@ def _shared(
     if not _has_clusters(work.client):
         return None
     kept = max(1, _KEPT // (count * _size(work)))
+    vec = -(-work.length // packs)
+    fills = vec * sum(s.dtype.itemsize for s in work.inputs if s.role == "column") <= _ROOMY
     for shares in sorted(_SHARES) if small else _SHARES:
         threads, most = shares[0] // _size(work), shares[1]
         blocks = max(2, _power(-(-packs // (threads * kept))))
         lanes = threads * blocks
         per = -(-packs // lanes)
-        if blocks <= min(most, limit) and (per == kept or shares != _FULL):
+        if blocks <= min(most, limit) and ((fills and per == kept) or shares != _FULL):
             return Sharing("held", lanes, per, cluster=blocks)
     return None
 
@@ -209,8 +213,8 @@ def keeps(kernel: Rows, room: int) -> bool:
         if i.name in known or f"{i.name}[k]" in kernel.program.each:
             return False
     blocks = kernel.resident // (kernel.threads * kernel.abreast)
-    most = (room + _RESERVED) // blocks - _RESERVED
-    return replace(kernel, keeps=True).shared <= most
+    most = (room + _RESERVED) // max(1, blocks) - _RESERVED
+    return blocks > 0 and replace(kernel, keeps=True).shared <= most
 
 
 def with_columns(kernel: Rows, room: int) -> Rows:
@@ -218,8 +222,11 @@ def with_columns(kernel: Rows, room: int) -> Rows:
     if keeps(kernel, room):
         return replace(kernel, keeps=True)
     folds = any(each.folds for each in kernel.program.passes)
-    pair = replace(kernel, abreast=_ABREAST)
-    return replace(pair, keeps=True) if not folds and keeps(pair, room) else kernel
+    for abreast in () if folds else _ABREAST:
+        several = replace(kernel, abreast=abreast)
+        if keeps(several, room):
+            return replace(several, keeps=True)
+    return kernel
 
 
 def ring_of(kernel: Rows, long: bool, room: int) -> int:
