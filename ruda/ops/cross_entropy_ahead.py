@@ -49,6 +49,9 @@ def ahead(logits: RudaTensor, target: RudaTensor, axis: int, *attrs: Any) -> Rud
     client = logits.spec.client
     if client.device.kind == "cpu" or axis != logits.ndim - 1 or not logits.spec.contiguous:
         return None
+    if target.spec.client is not client or not logits.shape[-1] or logits.dtype not in FLOAT:
+        # The row of losses raises, in its own name.
+        return None
     x = autocast_wide(logits)
     if client.address(x.handle) % _ALIGNED or not _keeps(x.spec, target.spec, attrs[:-1]):
         return None

@@ -10,7 +10,7 @@ import pytest
 
 import ruda
 import ruda.nn.functional as F
-from ruda.core.errors import IndexRangeError, VersionError
+from ruda.core.errors import IndexRangeError, RudaError, VersionError
 from ruda.ops import cross_entropy_ahead
 from ruda.testing import assert_close
 from tests.cuda.test_joint_losses import labels
@@ -192,3 +192,15 @@ def test_inside_a_checkpoint_both_runs_make_the_same_nodes(device: str) -> None:
         x.grad = None
         ruda.checkpoint(lambda x: F.cross_entropy(x * 1.0, target), x).backward()
         assert_close(x.grad, grad, length=40)
+
+
+def test_what_does_not_fit_is_told_of_as_without_gradients(device: str) -> None:
+    x, target = normal(6, 40), labels(6, 40)
+    wrong = [(x, target.to("cpu")), (normal(6, 0), target), (x.astype("complex64"), target)]
+    for logits, places in wrong:
+        said = []
+        for given in (logits, logits.detach().requires_grad_()):
+            with pytest.raises(RudaError) as caught:
+                F.cross_entropy(given, places)
+            said.append(str(caught.value))
+        assert said[0] == said[1] and said[0].startswith("cross_entropy:")
