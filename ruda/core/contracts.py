@@ -144,6 +144,10 @@ class Tracer(Protocol):
         """Record ``value`` as the next content of what ``spec`` shows of ``handle``."""
         ...
 
+    def compared(self, root: Any) -> None:
+        """Know that what was recorded depends on where views of the base ``root`` begin."""
+        ...
+
     def refuse(self, op: str, what: str) -> None:
         """Raise ``CaptureError`` with the user's line: ``what`` cannot be replayed."""
         ...

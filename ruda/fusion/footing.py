@@ -148,7 +148,10 @@ class Footing:
             for i, value in enumerate(given.leaves)
             if value.__class__ is RudaTensor
             and value.handle.root is not None
-            and cells.bases.get(id(value.handle.root)) in changed
+            and (
+                cells.bases.get(id(value.handle.root)) in changed
+                or id(value.handle.root) in tracer.placed
+            )
         ]
 
     @property
@@ -167,7 +170,7 @@ class Footing:
             return False
         if not all(source.fetch(given) is handle for source, handle in self.twins):
             return False
-        return not self.writes or self._apart(given)
+        return self._placed(given) and (not self.writes or self._apart(given))
 
     def unchanged(self) -> bool:
         """Whether all holds that has nothing to do with the arguments of a call."""
@@ -200,19 +203,24 @@ class Footing:
             leaves = given.leaves
             nodes = [a.leaf if a.index is None else leaves[a.index].node for a in self.alone]
             grads = [id(h.root or h) for h in [node.grad.handle for node in nodes]]
-            apart = {*grads}.isdisjoint(map(id, free)) and self.held.isdisjoint(grads)
+            # State that is an argument as well is not among what is held.
+            apart = {*grads}.isdisjoint(map(id, given.roots)) and self.held.isdisjoint(grads)
             if not apart or len({*grads}) != len(grads):
                 return False
         if not self.held.isdisjoint(map(id, free)):
             return False
-        client = self.client
+        extent = self.client.extent
+        return not (self.against[0] and any(self._meets(*extent(root)) for root in free))
+
+    def _placed(self, given: Given) -> bool:
+        """Whether views begin where they began in the trace, as far as that matters."""
         for i, offset, spec in self.offsets:
             handle = given.leaves[i].handle
             if handle.root is None or handle.offset != offset:
                 return False
-            if client.base(handle.root) is not spec:
+            if self.client.base(handle.root) is not spec:
                 return False
-        return not (self.against[0] and any(self._meets(*client.extent(root)) for root in free))
+        return True
 
     def _meets(self, start: int, stop: int) -> bool:
         """Whether memory from ``start`` to ``stop`` is that of state that must be apart."""

@@ -92,7 +92,7 @@ class _Eager:
     def _nothing(self, *_: Any) -> None:
         """Nothing to refuse outside of a trace."""
 
-    meet = recorded = visiting = refuse = leaf_changed = state_changed = _nothing
+    compared = meet = recorded = visiting = refuse = leaf_changed = state_changed = _nothing
 
 
 def compare(program: Program, given: Given, fn: Callable[[], Any]) -> Report:

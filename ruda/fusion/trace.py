@@ -54,6 +54,8 @@ class Tracer:
         self.arguments: dict[int, int] = {}
         self.argument_leaves: dict[Leaf, int] = {}
         self.floats: dict[int, TracedFloat] = {}
+        # Bases of which it matters where their views begin, by id.
+        self.placed: set[int] = set()
         # Where views of a plan alone begin: the layers of a network look at the same places.
         self._offsets: dict[Any, int] = {}
         self._declare(given)
@@ -235,6 +237,10 @@ class Tracer:
         if given.contiguous:
             return value
         return self.apply("copy", [(value, given)], ())  # type: ignore[no-any-return]
+
+    def compared(self, root: Any) -> None:
+        """Know that the places of views of ``root`` are a part of this trace."""
+        self.placed.add(id(root))
 
     def alias(self, spec: Spec, handle: Any) -> SymbolView:
         """A symbolic view of all of ``handle``."""

@@ -21,7 +21,7 @@ from ruda.ops.keys import ALL, check_mask, consumed, entry_of, gap_of, is_mask, 
 from ruda.ops.movement import broadcast_to, expand_dims, moveaxis, reshape
 from ruda.ops.strides import shown
 from ruda.tensor.dispatch import OPS
-from ruda.tensor.mutation import assign, update
+from ruda.tensor.mutation import assign, is_same, update
 from ruda.tensor.operands import WeakScalar, as_scalar
 from ruda.tensor.tensor import RudaTensor
 
@@ -77,7 +77,7 @@ def setitem(x: RudaTensor, key: Any, value: Any, /) -> None:
     basic = read_basic("setitem", x.spec.shape, entries)
     if basic is not None:
         target = _basic_view(x, *basic)
-        if not _is_same(target, value):
+        if not is_same(target, value):
             assign(target, _trimmed(value, target.spec.ndim))
         return
     items = [entry_of("setitem", x, e) for e in entries]
@@ -219,14 +219,3 @@ def _trimmed(value: Any, rank: int) -> Any:
     if isinstance(value, np.ndarray):
         return value.reshape(value.shape[extra:])
     return reshape(value, value.shape[extra:])
-
-
-def _is_same(target: RudaTensor, value: Any) -> bool:
-    """Whether ``value`` is the very view to be written: what ``x[i] += y`` does at its end."""
-    return (
-        value.__class__ is RudaTensor
-        and value.spec is target.spec
-        and value.handle.root is target.handle.root
-        and value.handle.root is not None
-        and value.handle.offset == target.handle.offset
-    )

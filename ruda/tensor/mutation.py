@@ -233,6 +233,21 @@ def _overlap(a: RudaTensor, b: RudaTensor) -> bool:
     return start < high and low < stop
 
 
+def is_same(target: RudaTensor, value: Any) -> bool:
+    """Whether ``value`` is the very view to be written: what ``x[i] += y`` does at its end."""
+    same = (
+        value.__class__ is RudaTensor
+        and value.spec is target.spec
+        and value.handle.root is target.handle.root
+        and value.handle.root is not None
+        and value.handle.offset == target.handle.offset
+    )
+    tracer = MODE.get().tracer
+    if same and tracer is not None:
+        tracer.compared(target.handle.root)
+    return same
+
+
 def _extent(tensor: RudaTensor) -> tuple[int, int]:
     """The half-open range of elements that ``tensor`` touches in its base."""
     start, (low, high) = _offset(tensor), extent(tensor.shape, tensor.strides)

@@ -176,3 +176,40 @@ def test_an_argument_that_is_a_gradient_of_another_one_is_refused() -> None:
     with pytest.raises(CaptureError, match="a gradient is also an argument"):
         step(x, x.grad)
     assert x.grad.tolist() == [1.0, 1.0]
+
+
+def test_a_view_that_is_written_to_itself_and_another_one_later(row: ruda.Tensor) -> None:
+    """What is no change where both are the same memory is one where they are not."""
+    part = row[1:5]
+
+    def of_state(x: Any, y: Any) -> None:
+        part[1:] = x[:-1]
+
+    def of_arguments(x: Any, y: Any) -> None:
+        y[1:] = x[:-1]
+
+    for change in (of_state, of_arguments):
+        step = ruda.compile(change)
+        for start in (2, 3, 2, 0, 4):
+            wanted = row.numpy(copy=True)
+            wanted[2:5] = wanted[start : start + 3].copy()
+            step(row[start : start + 4], row[1:5])
+            np.testing.assert_array_equal(row.numpy(), wanted)
+            row += 1.0
+
+
+def test_a_gradient_in_memory_of_state_that_is_an_argument_too(row: ruda.Tensor) -> None:
+    weight, part = leaf(1.0, 2.0, 3.0, 4.0), row[1:5]
+
+    @ruda.compile
+    def step(x: Any) -> Any:
+        weight.grad.assign(weight.grad * 2.0)
+        return part + x
+
+    for _ in range(2):
+        weight.grad = ruda.ones((4,))
+        assert step(row[:4]).tolist() == (part + row[:4]).tolist()
+        weight.grad = row[2:6]
+        found = step(row[:4])
+        assert found.tolist() == (part + row[:4]).tolist()
+        assert weight.grad.tolist() == row[2:6].tolist()
