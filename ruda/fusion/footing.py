@@ -168,9 +168,11 @@ class Footing:
                 return False
         if not all((h := given.leaves[i].handle) is r or h.root is r for i, r in self.pins):
             return False
-        if not all(source.fetch(given) is handle for source, handle in self.twins):
+        if self.twins and not all(source.fetch(given) is h for source, h in self.twins):
             return False
-        return self._placed(given) and (not self.writes or self._apart(given))
+        if self.offsets and not self._placed(given):
+            return False
+        return not self.writes or self._apart(given)
 
     def unchanged(self) -> bool:
         """Whether all holds that has nothing to do with the arguments of a call."""
