@@ -100,7 +100,7 @@ class _Products(CublasLt):
     def matmul(self, handle: int, *given: int) -> None:
         out = self.objects[given[10]]
         ends = {4: "+bias", 6: "+bias+relu", 36: "+bias+gelu", 164: "+bias+gelu", 192: "+gelu"}
-        end = ends.get(self.objects[given[0]].epilogue, "") + "+sum" * (given[7] != given[9])
+        end = ends.get(self.objects[given[0]].epilogue, "")
         self.driver.note("product" + end, out.rows * out.columns * out.count, given[-1])
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from ruda.backends.cuda import graphs
-from ruda.backends.cuda.blas import gelu_ends, gemm, shortcut_ends, small_region
+from ruda.backends.cuda.blas import gelu_ends, gemm, small_region
 from ruda.backends.cuda.donation import donating
 from ruda.backends.cuda.faults import traced
 from ruda.backends.cuda.launch import Launcher
@@ -184,8 +184,6 @@ class Steps(Planning):
             return small_region.bind(self, whole)
         if gelu_ends.is_ended(whole):
             return gelu_ends.bind(self, whole)
-        if shortcut_ends.is_ended(whole):
-            return shortcut_ends.bind(self, whole)
         if whole.steps[0].plan.op.name == "linear":
             run = gemm.bind_linear_relu(self, whole.steps[0].plan)
             assert run is not None
@@ -223,10 +221,6 @@ class Steps(Planning):
     def ends_in_gelu(self, plan: Any, step: Any, keeps: bool) -> bool:
         """Whether one call does the product ``plan`` and ``step``, a gelu or its gradient."""
         return gelu_ends.joins(self, plan, step, keeps)
-
-    def ends_in_sum(self, plan: Any, total: Any, place: int) -> bool:
-        """Whether one call does the product ``plan`` and ``total``, which has it at ``place``."""
-        return shortcut_ends.joins(self, plan, total, place)
 
     def rows_of(self, plan: Any) -> Any:
         """What a compiled step may join to ``plan``, a kernel over rows; None for all others."""

@@ -18,8 +18,6 @@ from ruda.fusion.passes.placing import place_results
 from ruda.fusion.passes.products import fuse_products
 from ruda.fusion.passes.rows import fuse_rows
 from ruda.fusion.passes.siblings import fuse_siblings
-from ruda.fusion.passes.sums import fuse_sums
-from ruda.fusion.passes.tables import add_to_tables
 from ruda.fusion.passes.views import see_through
 
 
@@ -32,12 +30,10 @@ def improve(graph: Graph, wanted: Iterable[Value], client: Any) -> None:
     # What has been told apart by nothing is the same now.
     merge_duplicates(graph, kept)
     see_casts(graph, client)
-    add_to_tables(graph, kept, client)
     graph.prune(kept)
     join_losses(graph, kept, client)
     place_results(graph, kept, client)
     fuse_ends(graph, kept, client)
-    fuse_sums(graph, kept, client)
     fuse_rows(graph, kept, client)
     fuse_folds(graph, kept, client)
     fuse_products(graph, kept, client)

@@ -157,17 +157,15 @@ class CublasLt:
         assert ctypes.c_uint64.from_address(algorithm).value >= 100
         how = self.objects[operation]
         x, y, out = (self.objects[n] for n in (a_at, b_at, d_at))
-        assert c_at == d_at
+        assert (c, c_at) == (d, d_at)
         code = ctypes.c_uint64.from_address(algorithm).value
-        self.calls.append(
-            SimpleNamespace(how=how, a=x, b=y, d=out, rest=rest, beside=c != d, code=code)
-        )
+        self.calls.append(SimpleNamespace(how=how, a=x, b=y, d=out, rest=rest, code=code))
         factors = [self._scalar(at, how.scale) for at in (alpha, beta)]
         left, right = self._operand(a, x, how.transa), self._operand(b, y, how.transb)
         result = matrix(d, *self._facts(out))
         product = factors[0] * multiplied(left, right)
         if factors[1]:
-            product = product + factors[1] * wide(matrix(c, *self._facts(out)))
+            product = product + factors[1] * wide(result)
         if how.epilogue in _BIASED:
             assert how.bias_kind == out.kind
             product = product + wide(matrix(how.bias, out.kind, out.rows, 1, out.rows))

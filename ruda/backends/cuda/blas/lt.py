@@ -59,16 +59,15 @@ Kernels = tuple[tuple[int, int], ...]
 class Ends(NamedTuple):
     """What a product does beside multiplying.
 
-    ``bias`` adds a row to every row; ``adds`` keeps what the result holds and adds to it, and
-    ``beside`` adds another matrix of its shape and dtype. ``then``: "relu" (what is below 0 becomes
-    0 and NaN stays), "gelu" by tanh, "gelu and input", which also writes what it is of, both behind
-    a bias, or "gelu gradient", which reads that again and has no bias.
+    ``bias`` adds a row to every row; ``adds`` keeps what the result holds and adds to it. ``then``:
+    "relu" (what is below 0 becomes 0 and NaN stays), "gelu" by tanh, "gelu and input", which also
+    writes what it is of, both behind a bias, or "gelu gradient", which reads that again and has no
+    bias.
     """
 
     bias: bool = False
     adds: bool = False
     then: str = ""
-    beside: bool = False
 
     @property
     def epilogue(self) -> int:
@@ -160,7 +159,7 @@ class _Descriptors:
         self.y = self._matrix(kind, shape.y, (n, k), call.count, sy)
         self.x = self._matrix(kind, shape.x, (k, m), call.count, sx)
         self.out = self._matrix(KINDS[how.result], Side(False, n), (n, m), call.count, so)
-        self._factors = np.array([1, int(ends.adds or ends.beside)], scale)
+        self._factors = np.array([1, 1 if ends.adds else 0], scale)
         self.one = self._factors.ctypes.data
         self.beta = self.one + scale.itemsize
         self._bias = np.zeros(1, np.int64)
@@ -279,15 +278,13 @@ class _Product:
         made.point(bias, aux)
         return self.pointed.setdefault((bias, aux), made)
 
-    def __call__(
-        self, x: int, y: int, out: int, bias: int = 0, aux: int = 0, beside: int = 0
-    ) -> None:
+    def __call__(self, x: int, y: int, out: int, bias: int = 0, aux: int = 0) -> None:
         """Queue it with these addresses."""
         at = self.pointed.get((bias, aux)) or self._at(bias, aux)
-        joint = (x | y | out | bias | aux | beside) & 255
+        joint = (x | y | out | bias | aux) & 255
         known = self.algorithms.get(joint)
         if known is None:
-            known = self.algorithms[joint] = self._choose(at, joint, (x, y, out, beside or out))
+            known = self.algorithms[joint] = self._choose(at, joint, (x, y, out))
         algorithm, wanted = known
         stream, size = self._now.stream, _WORKSPACE
         if not self._order.planned:
@@ -300,19 +297,19 @@ class _Product:
             if self._order.rehearsed:
                 return
         self._matmul(
-            self._handle, at.operation, at.one, y, at.y, x, at.x, at.beta, beside or out, at.out,
+            self._handle, at.operation, at.one, y, at.y, x, at.x, at.beta, out, at.out,
             out, at.out, algorithm, room, size, stream,
         )  # fmt: skip
 
-    def _try(self, at: _Descriptors, algorithm: int, x: int, y: int, out: int, beside: int) -> None:
+    def _try(self, at: _Descriptors, algorithm: int, x: int, y: int, out: int) -> None:
         stream = self._now.stream
         self._matmul(
-            self._handle, at.operation, at.one, y, at.y, x, at.x, at.beta, beside, at.out,
+            self._handle, at.operation, at.one, y, at.y, x, at.x, at.beta, out, at.out,
             out, at.out, algorithm, self.library.workspace(stream), _WORKSPACE, stream,
         )  # fmt: skip
 
     def _choose(
-        self, at: _Descriptors, joint: int, places: tuple[int, int, int, int]
+        self, at: _Descriptors, joint: int, places: tuple[int, int, int]
     ) -> tuple[int, Any]:
         """The algorithm for these addresses, which stays alive with this call, and its room."""
         low = joint & -joint if joint else 256
@@ -330,9 +327,7 @@ class _Product:
         # A product that adds to its result cannot be tried twice.
         if self.ends.adds:
             return addresses[0], rooms[0]
-        then: tuple[Any, ...] = (self.ends.then,) * bool(self.ends.then) + (
-            "beside",
-        ) * self.ends.beside
+        then: tuple[Any, ...] = (self.ends.then,) * bool(self.ends.then)
         then += self.kernels
         key = repr((*self.how, *self.shape, self.call.count, low, self.ends.bias, *then))
         trials = [functools.partial(self._try, at, a, *places) for a in addresses]
@@ -350,7 +345,7 @@ def product(
     ends: Ends | None = None,
     kernels: Kernels = (),
 ) -> Callable[..., None]:
-    """The function that queues ``out = x @ y`` at (x, y, out[, bias[, aux[, beside]]]).
+    """The function that queues ``out = x @ y`` at the addresses (x, y, out[, bias[, aux]]).
 
     ``bias``, ``adds`` and ``relu`` are short for ``ends``. Of the ``kernels`` the first one that is
     proposed comes before what the library would take.

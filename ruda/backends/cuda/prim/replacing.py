@@ -1,8 +1,7 @@
 """Which kernels may write their result where an operand lies.
 
 A thread of an elementwise kernel, and of some row kernels, has read each element before it writes
-the one in its place, and no other thread reads it. What adds up at places of a table leaves other
-rows as they are.
+the one in its place, and no other thread reads it.
 """
 
 from __future__ import annotations
@@ -18,9 +17,6 @@ _ROWS = ("cross_entropy_backward", "cross_entropy_joint")
 
 def places(plan: Any) -> tuple[int, ...]:
     """The operands of ``plan`` whose memory may become that of a result of as many bytes."""
-    if plan.op.name == "index_add":
-        base = plan.specs[0]
-        return (0,) * (base is plan.out and base.contiguous)
     outs = plan.out if plan.out.__class__ is tuple else (plan.out,)
     if plan.shares or any(out is None for out in outs):
         return ()

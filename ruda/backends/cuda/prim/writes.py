@@ -82,9 +82,7 @@ def writer(way: Any, mode: str | None) -> Callable[[Any, Any], Callable[..., Any
             if fills and hb.address % 16 == 0:
                 write(result.address, hb.address, hv, hi)
                 return result
-            # A compiled step may let the result lie where the base lay.
-            if result.address != hb.address:
-                copy(result.address, hb)
+            copy(result.address, hb)
             write(result.address, result.address, hv, hi)
             return result
 
