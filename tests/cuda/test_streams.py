@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import ruda
+import ruda.nn.functional as F
 from ruda import cuda
 from ruda.core.errors import ArgumentError, CaptureError, DeviceError
 
@@ -47,6 +48,28 @@ def test_reading_waits_for_the_producing_stream_alone(deferred: Any) -> None:
     np.testing.assert_array_equal(z.numpy(), values() * 3)
     assert deferred.driver.queues[deferred.order.main.ptr], "the main stream was not waited for"
     np.testing.assert_array_equal(y.numpy(), values() + 1)
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_results_are_of_the_epoch_that_they_were_launched_in(
+    deferred: Any, several: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    side, x = cuda.Stream(), ruda.asarray(values(), device="cuda:0")
+    with cuda.stream(side):
+        ruda.asarray(values(), device="cuda:0")
+    order, launch = deferred.order, deferred.driver.launch
+
+    def behind_another_thread(*given: Any) -> Any:
+        order.end_epoch(order.main)
+        return launch(*given)
+
+    monkeypatch.setattr(deferred.driver, "launch", behind_another_thread)
+    y = F.layer_norm(x) if several else x + 1
+    monkeypatch.undo()
+    with cuda.stream(side):
+        got = (y * 2).numpy()
+    wanted = (values() - 3.5) / np.sqrt(5.25 + 1e-5) if several else values() + 1
+    np.testing.assert_allclose(got, 2 * wanted, rtol=1e-5)
 
 
 def test_writing_waits_for_readers_elsewhere(deferred: Any) -> None:

@@ -198,7 +198,7 @@ class Order:
     def guarded(self, client: Any, plan: Any, run: Callable[..., Any]) -> Callable[..., Any]:
         """``run`` of ``plan`` behind the streams that made its operands on the device."""
         places = [i for i, s in enumerate(plan.specs) if not s.weak and s.client is client]
-        one = getattr(plan.out, "client", None) is client
+        one, several = getattr(plan.out, "client", None) is client, isinstance(plan.out, tuple)
 
         def call(*handles: Any) -> Any:
             stream = self.current()
@@ -209,9 +209,11 @@ class Order:
             if one:
                 self.wrote(out, stream)
             if stream.epoch != epoch:
-                # Another thread ended the epoch, perhaps before the launch: read in the new one.
+                # Another thread ended the epoch, perhaps before the launch: it was in the new one.
                 for i in places:
                     self.reads(handles[i], stream)
+                for made in out if several else ():
+                    self.wrote(made, stream)
             capture = self.capture
             if capture is not None and len(capture.joined) > 1 and stream in capture.joined:
                 self.milestone(stream)
