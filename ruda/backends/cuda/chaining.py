@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import sys
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -66,7 +67,7 @@ def loose(
 @functools.cache
 def _driver() -> Any:
     """The driver's library, or None where it knows of one kind of edges only."""
-    library = ctypes.CDLL("libcuda.so.1")
+    library = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
     return library if hasattr(library, "cuGraphAddDependencies_v2") else None
 
 

@@ -55,7 +55,7 @@ class Driver:
     # A kernel is compiled when it is first launched: most operators of a compiled step never are.
     lazy = True
     # Whether kernels of a graph begin before those ahead of them are over.
-    chains = False
+    chains = True
     errors: tuple[type[Exception], ...] = (
         runtime.CUDARuntimeError,
         driver.CUDADriverError,
