@@ -26,10 +26,12 @@ _FULL = (512, 2)
 # Blocks that share a row, from which on it pays to keep a single column, and shared memory that
 # each block has beside what it asks for.
 _KEEPING, _RESERVED = 4, 1 << 10
-# Rows of a block where one alone has no room for columns, the fewest that leave it first.
-_ABREAST = (2, 4)
-# Bytes of a pack of all columns beyond which large blocks have no room for them.
-_ROOMY = 32
+# Rows of a block that share columns (four were slower), where one alone has no room for them, or
+# where all blocks of a multiprocessor would take so much that its first cache has too little left:
+# layer norm of 20000 is at 0.87 of a copy then, 0.84 with a row for each block.
+_ABREAST, _CALM = 2, 132 << 10
+# Bytes of an element of all columns that pay from two blocks on.
+_NARROW = 4
 
 
 class Sharing(NamedTuple):
@@ -142,14 +144,12 @@ def _shared(
     if not _has_clusters(work.client):
         return None
     kept = max(1, _KEPT // (count * _size(work)))
-    vec = -(-work.length // packs)
-    fills = vec * sum(s.dtype.itemsize for s in work.inputs if s.role == "column") <= _ROOMY
     for shares in sorted(_SHARES) if small else _SHARES:
         threads, most = shares[0] // _size(work), shares[1]
         blocks = max(2, _power(-(-packs // (threads * kept))))
         lanes = threads * blocks
         per = -(-packs // lanes)
-        if blocks <= min(most, limit) and ((fills and per == kept) or shares != _FULL):
+        if blocks <= min(most, limit) and (per == kept or shares != _FULL):
             return Sharing("held", lanes, per, cluster=blocks)
     return None
 
@@ -200,7 +200,8 @@ def keeps(kernel: Rows, room: int) -> bool:
     ``room`` is the shared memory of a block that has a multiprocessor alone.
     """
     columns = kernel.of("column")
-    if kernel.cluster < (_KEEPING if len(columns) == 1 else 2) or not columns:
+    narrow = len(columns) > 1 and sum(i.dtype.itemsize for i in columns) <= _NARROW
+    if kernel.cluster < (2 if narrow else _KEEPING) or not columns:
         return False
     if kernel.program.sums or kernel.inner > 1:
         return False
@@ -219,14 +220,14 @@ def keeps(kernel: Rows, room: int) -> bool:
 
 def with_columns(kernel: Rows, room: int) -> Rows:
     """The class that keeps columns if there is room, of which rows abreast need half."""
-    if keeps(kernel, room):
-        return replace(kernel, keeps=True)
     folds = any(each.folds for each in kernel.program.passes)
-    for abreast in () if folds else _ABREAST:
-        several = replace(kernel, abreast=abreast)
-        if keeps(several, room):
-            return replace(several, keeps=True)
-    return kernel
+    alone = replace(kernel, keeps=keeps(kernel, room))
+    pair = replace(kernel, abreast=_ABREAST, keeps=True)
+    half = all(i.dtype.is_half for i in kernel.of("rows"))
+    if folds or not half or not keeps(pair, room):
+        return alone
+    calm = alone.shared * (alone.resident // alone.threads) <= _CALM
+    return alone if alone.keeps and calm else pair
 
 
 def ring_of(kernel: Rows, long: bool, room: int) -> int:
