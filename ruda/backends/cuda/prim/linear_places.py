@@ -115,7 +115,6 @@ def places(sizes: Sizes) -> Places:
         blocks += _even(low, classes, most)
         low, end = blocks[kept]
         left = extra - rows * (end - low) * width - _STEP
-        most = min(rows, _floor(left // ((end - low) * wide), 128))
-        again = min(most, -(-rows // -(-rows // most) // 128) * 128)
+        again = min(rows, _floor(left // ((end - low) * wide), 128))
     extra = -(-extra // _STEP) * _STEP
     return Places(blocks, inside, start, beside, kept, extra, front, again)
