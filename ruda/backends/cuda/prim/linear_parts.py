@@ -26,9 +26,9 @@ from ruda.ops.reduce import sum
 from ruda.ops.select import where
 from ruda.tensor.tensor import RudaTensor, wrap
 
-# Multiplications from which on a product is large, and the kernels of cuBLASLt for logits and for the
-# gradient of the weight that are then quicker on an H200 than those that it proposes first: whole
-# steps took 44.9 ms in place of 45.8, and with sums in the half type 41.2 in place of 41.5.
+# Multiplications from which on a product is large, and the kernels of cuBLASLt for logits and for
+# the gradient of the weight that are then quicker on an H200 than those that it proposes first:
+# whole steps took 44.9 ms in place of 45.8, and with sums in the half type 41.2 in place of 41.5.
 _LARGE = 1 << 35
 _LOGITS: lt.Kernels = ((197, 5), (197, 3), (20, 3), (184, 5))
 _WEIGHT: lt.Kernels = ((29, 3),)
