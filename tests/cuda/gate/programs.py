@@ -26,7 +26,7 @@ FEW = 32
 LISTED = {
     "__internal_trig_reduction_slowpathd": 96,
     r"cross_entropy_(joint|parted)_(w_s|(\w+_)?f64)_\w+_cluster\d": 192,
-    r"layer_norm_b_w_bf16d_f32ds_f32ds_to_bf16_held\d+x8x8_r11_cluster\d": 112,
+    r"layer_norm_b_w_bf16d_f32ds_f32ds_to_bf16_held\d+x\dx8_r11_cluster\d": 112,
     r"(var|std)_\w+_f64_\w+_rows_k1_\w+_r8_r1_s1_iu32": 96,
 }
 # Kernels in a program: more save little, and a program is what a process takes at a time.
