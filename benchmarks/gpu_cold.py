@@ -14,8 +14,8 @@ from typing import Any
 from benchmarks import Line, row
 from benchmarks.timing import line, summary
 
-# What each library keeps compiled code in.
-_CACHES = ("RUDA_CACHE", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
+# What each library keeps compiled code in, and NVIDIA's compiler and driver what they have made.
+_CACHES = ("RUDA_CACHE", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "CUDA_CACHE_PATH")
 # A peer's cold start takes a minute.
 _COLD, _WARM = {"ruda": 3, "TC": 1}, 3
 
