@@ -48,6 +48,8 @@ class Library:
     def cuGraphGetEdges_v2(self, graph: Any, ahead: Any, behind: Any, data: Any, count: Any) -> int:
         count._obj.value = len(self.edges)
         if ahead is not None:
+            if not self.edges:
+                return 1
             ahead[:], behind[:] = zip(*self.edges, strict=True)
         return self.status
 
@@ -88,6 +90,11 @@ def test_edges_are_exchanged(monkeypatch: pytest.MonkeyPatch) -> None:
     made.status = 1
     with pytest.raises(chaining.ChainingError, match="status is 1"):
         chaining.chain(1, {OWN})
+
+
+def test_a_graph_of_one_node_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chaining, "_driver", lambda: Library([], {A: OWN}))
+    assert chaining.chain(1, {OWN}) == 0
 
 
 def test_a_driver_without_kinds_of_edges_leaves_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -96,6 +96,9 @@ def _edges(library: Any, graph: int) -> tuple[list[Edge], list[int]]:
     count, none = ctypes.c_size_t(), None
     get = library.cuGraphGetEdges_v2
     _checked(get(ctypes.c_void_p(graph), none, none, none, ctypes.byref(count)))
+    if not count.value:
+        # The driver refuses arrays of no edges.
+        return [], []
     ahead, behind = ((ctypes.c_void_p * count.value)() for _ in range(2))
     data = (_Data * count.value)()
     _checked(get(ctypes.c_void_p(graph), ahead, behind, data, ctypes.byref(count)))

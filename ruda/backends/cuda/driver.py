@@ -261,9 +261,13 @@ class Driver:
     def end_capture(self, stream: int) -> tuple[int, int]:
         """The graph that was taken down, and that graph made ready to launch."""
         graph = int(runtime.streamEndCapture(stream))
-        if self.chains:
-            chaining.chain(graph, self._waiting)
-        return graph, int(runtime.graphInstantiate(graph))
+        try:
+            if self.chains:
+                chaining.chain(graph, self._waiting)
+            return graph, int(runtime.graphInstantiate(graph))
+        except self.errors:
+            runtime.graphDestroy(graph)
+            raise
 
     def abandon_capture(self, stream: int) -> None:
         """End a capture whose graph nobody wants."""
