@@ -447,6 +447,7 @@ def test_threads_share_one_compiled_step() -> None:
     assert total.item() == 200.0
 
 
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("fails", [False, True])
 def test_an_interrupt_is_heard_behind_a_block_however_it_ends(fails: bool) -> None:
     seen = []
