@@ -16,10 +16,10 @@ from ruda.fusion.lane import Lane, given_by, lane_of
 from ruda.fusion.lint import Finding
 from ruda.fusion.memory import Memory, largest, memory_of
 from ruda.fusion.program import Program, trace
+from ruda.fusion.pytree import Given
 from ruda.fusion.report import sources as sources_of
 from ruda.fusion.report import uses
 from ruda.fusion.shadow import Report, compare
-from ruda.fusion.tree import Given
 
 
 def compile(

@@ -17,9 +17,9 @@ from ruda.fusion.branches import branch
 from ruda.fusion.donations import donations
 from ruda.fusion.graph import Graph, Instruction, Value
 from ruda.fusion.overwriting import overwriting
+from ruda.fusion.pytree import Given
 from ruda.fusion.replay import Replay
 from ruda.fusion.state import Held
-from ruda.fusion.tree import Given
 from ruda.fusion.updates import Updates, in_place
 
 

@@ -17,9 +17,9 @@ from ruda.core.devices import client as client_of
 from ruda.core.errors import CaptureError
 from ruda.fusion.checks import checked
 from ruda.fusion.guards import Contents, Guard, Guards
+from ruda.fusion.pytree import Given
 from ruda.fusion.state import Argument, Gradient, Held, LeafOf
 from ruda.fusion.trace import Tracer
-from ruda.fusion.tree import Given
 from ruda.tensor.determinism import is_deterministic
 from ruda.tensor.tensor import RudaTensor
 

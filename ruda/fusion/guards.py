@@ -1,6 +1,6 @@
 """What a compiled step relies on, and the cheap look whether it still holds.
 
-Guarded are the arguments (``tree.py``), the globals, closure cells and defaults of every user
+Guarded are the arguments (``pytree.py``), the globals, closure cells and defaults of every user
 function that ran in the trace, and the fields of the objects reached through them whose names that
 code mentions. Scalars are compared by value, tensors by handle, containers item by item, everything
 else by identity. A NumPy array is compared by content, and is refused when it is large.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ruda.fusion.tree import Given
+from ruda.fusion.pytree import Given
 from ruda.tensor.tensor import RudaTensor
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from ruda.core.errors import OutOfMemoryError
 from ruda.fusion.captured import Captured, Uncapturable
+from ruda.fusion.pytree import Given
 from ruda.fusion.state import Argument
-from ruda.fusion.tree import Given
 
 # Calls in a row with the same addresses before it is made, and how often it is made at most.
 _REPEATS, _MOST = 4, 4

@@ -22,13 +22,13 @@ from ruda.fusion.nearby import Nearby
 from ruda.fusion.ordering import lower_peak
 from ruda.fusion.passes import improve
 from ruda.fusion.passes.recompute import Again
+from ruda.fusion.pytree import Given, rebuilt
 from ruda.fusion.reach import Reach
 from ruda.fusion.replay import Replay
 from ruda.fusion.results import Results
 from ruda.fusion.segments import join
 from ruda.fusion.state import Gradient, Held, LeafOf, commit, uninterrupted
 from ruda.fusion.trace import Tracer
-from ruda.fusion.tree import Given, rebuilt
 from ruda.fusion.updates import Updates, in_place
 from ruda.fusion.watch import Watch
 from ruda.tensor.tensor import RudaTensor

@@ -35,7 +35,7 @@ from ruda.fusion.guards import (
     slot,
 )
 from ruda.fusion.lines import is_user_file, refusal
-from ruda.fusion.tree import is_record
+from ruda.fusion.pytree import is_record
 from ruda.tensor.tensor import RudaTensor
 
 _LARGEST = 10_000

@@ -9,10 +9,10 @@ from typing import Any
 
 from ruda.fusion.graph import Value
 from ruda.fusion.lines import refusal
+from ruda.fusion.pytree import Given, rebuilt
 from ruda.fusion.symbols import Symbol, SymbolView, TracedInt
 from ruda.fusion.tape import Tape
 from ruda.fusion.trace import Tracer
-from ruda.fusion.tree import Given, rebuilt
 from ruda.ops.movement import copy
 from ruda.tensor.node import Leaf
 from ruda.tensor.tensor import RudaTensor, wrap

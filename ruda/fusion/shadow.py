@@ -10,9 +10,9 @@ from ruda.core.mode import MODE, NODES, Using
 from ruda.core.spec import Spec
 from ruda.fusion.graph import Graph, Value
 from ruda.fusion.program import Program, looker
+from ruda.fusion.pytree import Given, rebuilt
 from ruda.fusion.replay import Replay
 from ruda.fusion.state import commit
-from ruda.fusion.tree import Given, rebuilt
 from ruda.tensor.dispatch import OPS
 from ruda.tensor.node import Leaf
 from ruda.tensor.tensor import RudaTensor, wrap

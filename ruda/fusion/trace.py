@@ -15,9 +15,9 @@ from ruda.core.mode import MODE, NODES, recording
 from ruda.core.spec import Spec, weak_spec
 from ruda.fusion.graph import Graph, Value
 from ruda.fusion.lines import refusal
+from ruda.fusion.pytree import Given
 from ruda.fusion.state import Argument, Cells, Draw, Gradient, LeafOf, Scalar
 from ruda.fusion.symbols import Symbol, SymbolView, TracedFloat, TracedInt
-from ruda.fusion.tree import Given
 from ruda.ops.geometry import view_offset
 from ruda.tensor.dispatch import OPS
 from ruda.tensor.node import Leaf, Node, Output

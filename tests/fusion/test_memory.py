@@ -13,7 +13,7 @@ import ruda
 from ruda import nn, optim
 from ruda.fusion.memory import _most
 from ruda.fusion.ordering import live_bytes
-from ruda.fusion.tree import Given
+from ruda.fusion.pytree import Given
 from tests.fusion.dry import dry
 from tests.training import step_of
 
