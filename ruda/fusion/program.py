@@ -13,7 +13,7 @@ from ruda.core.errors import CaptureError, OutOfMemoryError
 from ruda.core.mode import MODE, Using
 from ruda.fusion.budget import keep_within, summary
 from ruda.fusion.captured import Captured, Uncapturable
-from ruda.fusion.carrying import outweighs
+from ruda.fusion.copy_cost import copies_outweigh_launches
 from ruda.fusion.footing import Footing
 from ruda.fusion.graph import Graph, Value
 from ruda.fusion.guards import Guards
@@ -246,7 +246,7 @@ class Program:
 
     def on_places(self, rehearsed: bool = False, near: Given | None = None) -> Captured:
         """The step on fixed places; as ``Captured`` says of ``rehearsed`` and ``near``."""
-        if not (self.bounded or self.writes) and outweighs(self.graph, self.wanted):
+        if not (self.bounded or self.writes) and copies_outweigh_launches(self.graph, self.wanted):
             raise Uncapturable(_CARRIED)
         writes = [(s.handle, v) for s, v, _ in self.writes if isinstance(s, Held)]
         given = self.graph, self.wanted, self.shown, writes

@@ -15,7 +15,7 @@ from ruda.fusion.state import Argument
 _COPIED, _LAUNCH = 2e12, 2e-5
 
 
-def outweighs(graph: Graph, wanted: Iterable[Value]) -> bool:
+def copies_outweigh_launches(graph: Graph, wanted: Iterable[Value]) -> bool:
     """Whether copies of arguments and results take longer than launches of the operators."""
     given = {v for v in graph.inputs if isinstance(v.payload, Argument)}
     made = {v.memory for v in wanted if v.memory.kind == "result"}
