@@ -117,7 +117,7 @@ class Compiled:
         key = (given.key, mode.grad, mode.cast, mode.precision)
         known = self.programs.get(key, [])
         for i, program in enumerate(known):
-            if program.footing.holds(given):
+            if program.preconditions.holds(given):
                 if i:
                     # The one in use is looked at first.
                     known.insert(0, known.pop(i))
@@ -137,7 +137,7 @@ class Compiled:
     def _reason(self, given: Given, known: list[Program]) -> str:
         """Why a call needs a trace: the first thing that differs from what is there."""
         if known:
-            return known[0].footing.failure()
+            return known[0].preconditions.failure()
         keys = [key[0] for key, programs in self.programs.items() if programs]
         return given.difference(keys[-1]) if keys else "the first call"
 

@@ -36,7 +36,7 @@ class Lane:
                     return False
             elif not _plain(value) or value.spec is not spec or self.address(value.handle) != place:
                 return False
-        return self.program.footing.unchanged()  # type: ignore[no-any-return]
+        return self.program.preconditions.unchanged()  # type: ignore[no-any-return]
 
 
 def _plain(value: Any) -> bool:
@@ -56,7 +56,7 @@ def lane_of(program: Any, whole: Any, mode: Any, args: tuple[Any, ...]) -> Lane 
         return None
     if (
         program.bounded
-        or not program.footing.simple
+        or not program.preconditions.simple
         or not all(v.__class__ is float or _plain(v) for v in args)
     ):
         return None

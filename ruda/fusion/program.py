@@ -14,7 +14,6 @@ from ruda.core.mode import MODE, Using
 from ruda.fusion.budget import keep_within, summary
 from ruda.fusion.captured import Captured, Uncapturable
 from ruda.fusion.copy_cost import copies_outweigh_launches
-from ruda.fusion.footing import Footing
 from ruda.fusion.graph import Graph, Value
 from ruda.fusion.guards import Guards
 from ruda.fusion.lint import Finding, changing, findings, frozen
@@ -22,6 +21,7 @@ from ruda.fusion.nearby import Nearby
 from ruda.fusion.ordering import lower_peak
 from ruda.fusion.passes import improve
 from ruda.fusion.passes.recompute import Again
+from ruda.fusion.preconditions import Preconditions
 from ruda.fusion.pytree import Given, rebuilt
 from ruda.fusion.reach import Reach
 from ruda.fusion.replay import Replay
@@ -41,7 +41,7 @@ _BLOCKING = "RUDA_LAUNCH_BLOCKING waits for each operator"
 
 
 class Program:
-    """A traced function, valid while its footing holds."""
+    """A traced function, valid while its preconditions holds."""
 
     def __init__(
         self,
@@ -73,8 +73,8 @@ class Program:
         self.stepwise: str | None = _ONCE if hasattr(self.client, "capture") else _STEPWISE
         if getattr(self.client, "blocking", False):
             self.stepwise = _BLOCKING
-        self.footing = Footing(tracer, reach.guards, given, reach.tensors)
-        self.nearby = Nearby(bool(self.footing.pins))
+        self.preconditions = Preconditions(tracer, reach.guards, given, reach.tensors)
+        self.nearby = Nearby(bool(self.preconditions.pins))
         self._name_state(reach)
         results.forget()
         # What runs again, so that the step stays within ``memory`` bytes, and whether a second

@@ -32,7 +32,7 @@ def defaults() -> tuple[Any, ...]:
     return client, client.defaults.floating, client.defaults.integer, is_deterministic()
 
 
-class Footing:
+class Preconditions:
     """Made at the end of a trace; adds its guards on handles, nodes and hooks to ``guards``."""
 
     def __init__(self, tracer: Tracer, guards: Guards, given: Given, tensors: Named) -> None:
