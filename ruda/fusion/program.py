@@ -41,7 +41,7 @@ _BLOCKING = "RUDA_LAUNCH_BLOCKING waits for each operator"
 
 
 class Program:
-    """A traced function, valid while its preconditions holds."""
+    """A traced function, valid while its preconditions hold."""
 
     def __init__(
         self,
