@@ -12,7 +12,7 @@ from typing import Any
 from ruda.core.errors import ArgumentError, CaptureError
 from ruda.core.mode import MODE
 from ruda.fusion.advice import changing, refused, slow
-from ruda.fusion.lane import Lane, given_by, lane_of
+from ruda.fusion.fast_path import FastPath, fast_path_of, given_by
 from ruda.fusion.lint import Finding
 from ruda.fusion.memory import Memory, largest, memory_of
 from ruda.fusion.program import Program, trace
@@ -77,7 +77,7 @@ class Compiled:
         self._refusals: deque[Finding] = deque(maxlen=max_signatures)
         self._lock = threading.RLock()
         # The last call, if another one like it can be told at a glance.
-        self._lane: Lane | None = None
+        self._fast_path: FastPath | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         mode = MODE.get()
@@ -85,14 +85,14 @@ class Compiled:
             # Inside another trace, or where checkpoint has to see each node, the body is inlined.
             return self.fn(*args, **kwargs)
         with self._lock:
-            lane = self._lane
-            if lane is not None and not kwargs and lane.leads(mode, args):
-                return lane.program.replayed(lane.whole, given_by(args))
+            fast = self._fast_path
+            if fast is not None and not kwargs and fast.matches(mode, args):
+                return fast.program.replayed(fast.whole, given_by(args))
             given = Given(args, kwargs)
             program = self._program(given, args, kwargs)
             out, whole = program.run(given)
             if not kwargs:
-                self._lane = lane_of(program, whole, mode, args)
+                self._fast_path = fast_path_of(program, whole, mode, args)
             return out
 
     def __get__(self, owner: Any, cls: Any = None) -> Any:
@@ -113,7 +113,7 @@ class Compiled:
         return sum(map(len, self.programs.values()))
 
     def _program(self, given: Given, args: Any, kwargs: dict[str, Any]) -> Program:
-        self._lane, mode = None, MODE.get()
+        self._fast_path, mode = None, MODE.get()
         key = (given.key, mode.grad, mode.cast, mode.precision)
         known = self.programs.get(key, [])
         for i, program in enumerate(known):

@@ -13,7 +13,7 @@ from ruda.fusion.pytree import Given
 from ruda.tensor.tensor import RudaTensor
 
 
-class Lane:
+class FastPath:
     """``whole``, the graph of ``program`` that ran, and what came with that call."""
 
     __slots__ = ("address", "mode", "places", "program", "whole")
@@ -26,7 +26,7 @@ class Lane:
             for value in args
         ]
 
-    def leads(self, mode: Any, args: tuple[Any, ...]) -> bool:
+    def matches(self, mode: Any, args: tuple[Any, ...]) -> bool:
         """Whether a call with positional arguments alone would end in the same graph."""
         if mode is not self.mode or len(args) != len(self.places) or self.whole.client.guarded:
             return False
@@ -46,8 +46,8 @@ def _plain(value: Any) -> bool:
     return value.qparams is None and value.handle.root is None
 
 
-def lane_of(program: Any, whole: Any, mode: Any, args: tuple[Any, ...]) -> Lane | None:
-    """The lane of a call that has run; None where a glance at the next one would not do.
+def fast_path_of(program: Any, whole: Any, mode: Any, args: tuple[Any, ...]) -> FastPath | None:
+    """The fast of a call that has run; None where a glance at the next one would not do.
 
     That is where a graph copies its arguments, which may be elsewhere each time, and where they
     show memory of the state or of gradients, and where a budget is kept.
@@ -60,7 +60,7 @@ def lane_of(program: Any, whole: Any, mode: Any, args: tuple[Any, ...]) -> Lane 
         or not all(v.__class__ is float or _plain(v) for v in args)
     ):
         return None
-    return Lane(program, whole, mode, args)
+    return FastPath(program, whole, mode, args)
 
 
 def given_by(args: tuple[Any, ...]) -> Given:

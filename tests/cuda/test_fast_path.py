@@ -36,10 +36,10 @@ def test_a_call_like_the_last_one_is_known(deferred: Any) -> None:
     x = ones()
     found = [step(x, 0.5 * i).item() for i in range(8)]
     np.testing.assert_array_equal(found, 2.0 * np.cumsum(np.arange(8)))
-    lane = step._lane
-    assert lane is not None and lane.whole is lane.program.nearby.captured
+    fast = step._fast_path
+    assert fast is not None and fast.whole is fast.program.nearby.captured
     x.assign(ones(3.0))
-    assert step(x, 1.0).item() == 68.0 and step._lane is lane
+    assert step(x, 1.0).item() == 68.0 and step._fast_path is fast
     # Elsewhere, a part of something larger, or by its name: each is found out.
     assert step(ones(), 1.0).item() == 72.0
     assert step(ruda.full((8,), 2.0, device="cuda")[4:], 1.0).item() == 80.0
@@ -62,7 +62,7 @@ def test_what_arguments_have_nothing_to_do_with_is_asked_each_time(deferred: Any
     model = Scaled().to("cuda")
     step = ruda.compile(lambda: model())
     assert [step().sum().item() for _ in range(4)] == [8.0] * 4
-    assert step._lane is not None and step().requires_grad
+    assert step._fast_path is not None and step().requires_grad
     model.by = 2.0
     assert step().sum().item() == 16.0
     model.by = 1.0
