@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ruda.core.errors import ArgumentError, RudaError
 from ruda.core.spec import Spec, spec_of
 from ruda.fusion.captured import Uncapturable
-from ruda.fusion.ordering import live_bytes
 from ruda.fusion.pytree import Given, rebuilt
+from ruda.fusion.schedule import live_bytes
 from ruda.fusion.state import Held
 from ruda.ops.create import empty
 from ruda.tensor.tensor import RudaTensor, wrap

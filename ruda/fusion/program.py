@@ -18,7 +18,6 @@ from ruda.fusion.graph import Graph, Value
 from ruda.fusion.guards import Guards
 from ruda.fusion.lint import Finding, changing, findings, frozen
 from ruda.fusion.nearby import Nearby
-from ruda.fusion.ordering import lower_peak
 from ruda.fusion.passes import improve
 from ruda.fusion.passes.recompute import Again
 from ruda.fusion.preconditions import Preconditions
@@ -26,6 +25,7 @@ from ruda.fusion.pytree import Given, rebuilt
 from ruda.fusion.reach import Reach
 from ruda.fusion.replay import Replay
 from ruda.fusion.results import Results
+from ruda.fusion.schedule import lower_peak
 from ruda.fusion.segments import join
 from ruda.fusion.state import Gradient, Held, LeafOf, commit, uninterrupted
 from ruda.fusion.trace import Tracer

@@ -12,8 +12,8 @@ import pytest
 import ruda
 from ruda import nn, optim
 from ruda.fusion.memory import _most
-from ruda.fusion.ordering import live_bytes
 from ruda.fusion.pytree import Given
+from ruda.fusion.schedule import live_bytes
 from tests.fusion.dry import dry
 from tests.training import step_of
 

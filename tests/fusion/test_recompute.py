@@ -12,7 +12,7 @@ import pytest
 import ruda
 from ruda import nn, optim
 from ruda.core.errors import ArgumentError, OutOfMemoryError
-from ruda.fusion.profile import Profile
+from ruda.fusion.liveness import Profile
 from tests.fusion.dry import dry
 from tests.fusion.twins import bits
 from tests.training import step_of

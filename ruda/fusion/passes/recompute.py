@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from ruda.fusion.graph import Graph, Instruction, Value
-from ruda.fusion.profile import Given, Profile, size
+from ruda.fusion.liveness import Given, Profile, size
 
 # Bytes a second, and products a second of halves and of wider numbers; a launch, in seconds.
 _RATES = {"cuda": (4e12, 5e14, 4e13), "cpu": (2e10, 1e11, 1e11)}
