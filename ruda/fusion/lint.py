@@ -7,7 +7,7 @@ import os
 from types import BuiltinFunctionType, CodeType, MethodType, MethodWrapperType, ModuleType
 from typing import Any, NamedTuple
 
-from ruda.fusion.code import facts_of
+from ruda.fusion.bytecode import facts_of
 
 _CLOCKS = ("time", "datetime", "random", "secrets", "uuid", "numpy.random")
 _UNSEEN = ("eval", "exec", "globals", "locals", "vars")

@@ -22,7 +22,7 @@ from importlib.util import resolve_name
 from types import FunctionType
 from typing import Any
 
-from ruda.fusion.code import Facts, facts_of
+from ruda.fusion.bytecode import Facts, facts_of
 from ruda.fusion.guards import (
     MISSING,
     SCALARS,
