@@ -16,7 +16,7 @@ from typing import Any
 from ruda.fusion.branches import branch
 from ruda.fusion.donations import donations
 from ruda.fusion.graph import Graph, Instruction, Value
-from ruda.fusion.overwriting import overwriting
+from ruda.fusion.inplace_writes import inplace_writes
 from ruda.fusion.pytree import Given
 from ruda.fusion.replay import Replay
 from ruda.fusion.state import Held
@@ -128,7 +128,7 @@ class Captured:
         found = in_place(client, graph, wanted, writes)
         # Kept, as its kernels look at tables of addresses that are its own.
         self.updates = Updates(client, found, writes, self._paged_update)
-        self.over = overwriting(client, graph, wanted, writes)
+        self.over = inplace_writes(client, graph, wanted, writes)
         inner = Graph()
         inside = [i for i in graph.instructions if i.plan is not None and i not in found]
         self.rest = [(t, v) for t, v in writes if v not in self.updates.overwritten]

@@ -13,7 +13,7 @@ from ruda.fusion.graph import Graph, Instruction, Value
 from ruda.fusion.state import Held
 
 
-def overwriting(
+def inplace_writes(
     client: Any, graph: Graph, wanted: Sequence[Value], writes: Sequence[tuple[Any, Value]]
 ) -> dict[Instruction, Any]:
     """The operators that may write into a handle of state, with that handle.
