@@ -63,8 +63,8 @@ class Captured:
     alone: it can tell what it would need, and cannot run. A ``frugal`` one has no second branch,
     which keeps its operands for longer.
 
-    With ``near``, a call's arguments, these are read where they lie, and it serves only calls whose
-    arguments lie there as well. ``runs`` counts those of the step.
+    With ``zero_copy``, the arguments of a call, these are read where they lie, and only calls whose
+    arguments lie there as well can be served. ``runs`` counts the runs of the step.
     """
 
     def __init__(
@@ -76,12 +76,12 @@ class Captured:
         writes: Sequence[tuple[Any, Value]],
         rehearsed: bool = False,
         frugal: bool = False,
-        near: Given | None = None,
+        zero_copy: Given | None = None,
         runs: Any = None,
     ) -> None:
         self.client, self.rehearsed, self.frugal = client, rehearsed, frugal
         self.runs = runs
-        self.near = near
+        self.zero_copy = zero_copy
         self.graph: Any = None
         # A graph that never runs at the same time, whose memory this one works in.
         self.home: Any = None
@@ -101,7 +101,7 @@ class Captured:
             self.inside = self._build(graph, wanted, writes)
         if not rehearsed and client.lacks_kernels([i.plan for i in self.inside], launchers):
             client.compile_all(launchers, lambda: self._rehearsed(graph, wanted, shown, writes))
-        self.near = None
+        self.zero_copy = None
         made = {v for v in self.kept if v.spec is not None and v in shown}
         self.leaving = made | {v.memory for v in made}
         # Those of them with memory of their own.
@@ -168,8 +168,8 @@ class Captured:
             if isinstance(source, Held):
                 self.fixed[value] = Value("constant", value.spec, source.handle)
                 continue
-            if self.near is not None:
-                at = self.client.beheld(source.fetch(self.near), value.spec)
+            if self.zero_copy is not None:
+                at = self.client.beheld(source.fetch(self.zero_copy), value.spec)
                 self.fixed[value] = Value("constant", value.spec, at)
                 continue
             slot = place(value.spec)

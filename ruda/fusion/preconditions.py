@@ -15,7 +15,7 @@ from typing import Any
 from ruda.core.devices import choice
 from ruda.core.devices import client as client_of
 from ruda.core.errors import CaptureError
-from ruda.fusion.checks import checked
+from ruda.fusion.compiled_guards import compiled_check
 from ruda.fusion.guards import Contents, Guard, Guards
 from ruda.fusion.pytree import Given
 from ruda.fusion.state import Argument, Gradient, Held, LeafOf
@@ -188,7 +188,7 @@ class Preconditions:
     def _guarded(self) -> bool:
         """Whether the guards hold, and leaves without a gradient still have none."""
         if self._check is None:
-            self._check = checked(self.guards, self.bare)
+            self._check = compiled_check(self.guards, self.bare)
         try:
             if self._check():
                 return True

@@ -17,7 +17,6 @@ from ruda.fusion.copy_cost import copies_outweigh_launches
 from ruda.fusion.graph import Graph, Value
 from ruda.fusion.guards import Guards
 from ruda.fusion.lint import Finding, changing, findings, frozen
-from ruda.fusion.nearby import Nearby
 from ruda.fusion.passes import improve
 from ruda.fusion.passes.recompute import Again
 from ruda.fusion.preconditions import Preconditions
@@ -31,6 +30,7 @@ from ruda.fusion.state import Gradient, Held, LeafOf, commit, uninterrupted
 from ruda.fusion.trace import Tracer
 from ruda.fusion.updates import Updates, in_place
 from ruda.fusion.watch import Watch
+from ruda.fusion.zero_copy import ZeroCopy
 from ruda.tensor.tensor import RudaTensor
 
 _version = attrgetter("version")
@@ -74,7 +74,7 @@ class Program:
         if getattr(self.client, "blocking", False):
             self.stepwise = _BLOCKING
         self.preconditions = Preconditions(tracer, reach.guards, given, reach.tensors)
-        self.nearby = Nearby(bool(self.preconditions.pins))
+        self.zero_copy = ZeroCopy(bool(self.preconditions.pins))
         self._name_state(reach)
         results.forget()
         # What runs again, so that the step stays within ``memory`` bytes, and whether a second
@@ -183,7 +183,7 @@ class Program:
     def _run(self, given: Given) -> tuple[Any, Captured | None]:
         whole = self._whole()
         if whole is not None:
-            whole = self.nearby.choose(self, whole, given)
+            whole = self.zero_copy.choose(self, whole, given)
             out = self.replayed(whole, given)
             self._capture(whole)
             return out, whole
@@ -244,13 +244,13 @@ class Program:
                 self.stepwise = str(error)
         return self.captured
 
-    def on_places(self, rehearsed: bool = False, near: Given | None = None) -> Captured:
-        """The step on fixed places; as ``Captured`` says of ``rehearsed`` and ``near``."""
+    def on_places(self, rehearsed: bool = False, zero_copy: Given | None = None) -> Captured:
+        """The step on fixed places; as ``Captured`` says of ``rehearsed`` and ``zero_copy``."""
         if not (self.bounded or self.writes) and copies_outweigh_launches(self.graph, self.wanted):
             raise Uncapturable(_CARRIED)
         writes = [(s.handle, v) for s, v, _ in self.writes if isinstance(s, Held)]
         given = self.graph, self.wanted, self.shown, writes
-        return Captured(self.client, *given, rehearsed, self.frugal, near, self.runs)
+        return Captured(self.client, *given, rehearsed, self.frugal, zero_copy, self.runs)
 
     def _capture(self, whole: Captured) -> None:
         """Make the graph of a step that has run once."""
@@ -261,7 +261,7 @@ class Program:
             whole.capture()
         except (CaptureError, OutOfMemoryError) as error:
             if whole is not self.captured:
-                self.nearby.drop()
+                self.zero_copy.drop()
                 return
             self.captured, self.stepwise = None, str(error)
 

@@ -11,13 +11,13 @@ import ruda
 from ruda import nn
 from ruda.core import config
 from ruda.core.errors import CaptureError
-from ruda.fusion import nearby
+from ruda.fusion import zero_copy
 
 
 @pytest.fixture(autouse=True)
 def small_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """A second graph is made however little memory the device has."""
-    monkeypatch.setattr(nearby, "_SPARE", 0)
+    monkeypatch.setattr(zero_copy, "_SPARE", 0)
 
 
 def ones(value: float = 1.0) -> Any:
@@ -37,7 +37,7 @@ def test_a_call_like_the_last_one_is_known(deferred: Any) -> None:
     found = [step(x, 0.5 * i).item() for i in range(8)]
     np.testing.assert_array_equal(found, 2.0 * np.cumsum(np.arange(8)))
     fast = step._fast_path
-    assert fast is not None and fast.whole is fast.program.nearby.captured
+    assert fast is not None and fast.whole is fast.program.zero_copy.captured
     x.assign(ones(3.0))
     assert step(x, 1.0).item() == 68.0 and step._fast_path is fast
     # Elsewhere, a part of something larger, or by its name: each is found out.

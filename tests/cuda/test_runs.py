@@ -11,7 +11,7 @@ import ruda
 from ruda import cuda
 from ruda.backends.cuda.runs import Runs, Waits
 from ruda.core.errors import IndexRangeError
-from ruda.fusion import nearby
+from ruda.fusion import zero_copy
 
 GOOD, BAD = np.array([0, 4]), np.array([3, 9])
 
@@ -54,12 +54,12 @@ def test_replays_under_way_are_a_range(deferred: Any) -> None:
 def test_a_graph_near_its_arguments_counts_on(
     deferred: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nearby, "_SPARE", 0)
+    monkeypatch.setattr(zero_copy, "_SPARE", 0)
     step, places = taking(), on(GOOD)
     for _ in range(8):
         step(places).numpy()
     (program,) = step._all()
-    assert program.nearby.captured is not None
+    assert program.zero_copy.captured is not None
     places.assign(on(BAD))
     with pytest.raises(IndexRangeError, match=r"in replay 9\. Got 9"):
         step(places).numpy()

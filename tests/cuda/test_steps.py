@@ -17,7 +17,7 @@ from ruda.backends.cuda.blas import lt
 from ruda.backends.cuda.memory import allocate
 from ruda.core.errors import DeviceError, IndexRangeError
 from ruda.core.spec import spec_of
-from ruda.fusion import nearby
+from ruda.fusion import zero_copy
 from ruda.ops.update import sgd_step
 from tests.cuda.libraries.cublaslt import CublasLt
 
@@ -419,7 +419,7 @@ def test_arguments_at_the_same_place_are_read_there(
         real(kernel, *rest)
 
     monkeypatch.setattr(deferred.driver, "launch", launch)
-    monkeypatch.setattr(nearby, "_SPARE", 0)
+    monkeypatch.setattr(zero_copy, "_SPARE", 0)
     scale = on(np.full(4, 3.0, "f"))
     step = ruda.compile(lambda x: (x * x + scale).cumulative_sum(axis=0))
 
@@ -453,13 +453,13 @@ def test_graphs_in_one_piece_of_memory_leave_nothing_behind(
     deferred: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second one has blocks at addresses of the first; none of them is free on its own."""
-    monkeypatch.setattr(nearby, "_SPARE", 0)
+    monkeypatch.setattr(zero_copy, "_SPARE", 0)
     pool = deferred.pool
     step = ruda.compile(lambda x: ((x * x).cumulative_sum(axis=0), x.sum()))
     x = on(values(4))
     for _ in range(9):
         step(x)
-    assert step._all()[0].nearby.captured is not None
+    assert step._all()[0].zero_copy.captured is not None
     del step
     gc.collect()
     assert 0 not in pool.free or not pool.free[0]

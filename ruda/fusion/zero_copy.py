@@ -1,8 +1,8 @@
 """A second graph of a small step that reads its arguments where they lie.
 
-The first one reads slots that arguments are copied into, a launch for each. Who gives memory at the
-same addresses again and again, such as one pair of buffers for all batches, gets a graph without
-these copies. It sees what lies there at the time of the call, whoever has changed it.
+The first graph reads slots that arguments are copied into, with a launch for each. A caller who
+passes memory at the same addresses again and again, such as one pair of buffers for all batches,
+gets a graph without these copies. It reads what lies there at the time of the call.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _OPERATORS, _BYTES = 400, 32 << 20
 _SPARE = 1 << 30
 
 
-class Nearby:
+class ZeroCopy:
     """The graph, if there is one, and where the arguments of the last calls were."""
 
     def __init__(self, pinned: bool) -> None:
@@ -35,7 +35,7 @@ class Nearby:
         self._times = 0
 
     def choose(self, program: Any, whole: Captured, given: Given) -> Captured:
-        """``whole`` or the step of the same program near the arguments of a call."""
+        """``whole``, or the graph of the same program that reads the arguments in place."""
         client = whole.client
         if not self.usable or whole.graph is None or client.guarded or not whole.arguments:
             return whole
@@ -51,7 +51,7 @@ class Nearby:
     def _make(self, program: Any, whole: Captured, given: Given, at: list[int]) -> Captured:
         self.captured = None
         try:
-            self.captured = program.on_places(near=given)
+            self.captured = program.on_places(zero_copy=given)
         except (Uncapturable, OutOfMemoryError):
             # The step with slots is there, and is as good but for some microseconds.
             self.usable = False

@@ -140,7 +140,7 @@ class _Chain:
         return check
 
 
-def checked(guards: Guards, bare: Iterable[Any]) -> Callable[[], bool]:
+def compiled_check(guards: Guards, bare: Iterable[Any]) -> Callable[[], bool]:
     """Whether surely all ``guards`` hold and no leaf of ``bare`` has a gradient.
 
     It is made from guards that hold. What it looks for may be gone, which raises.
