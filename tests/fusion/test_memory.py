@@ -55,7 +55,7 @@ def test_the_peak_is_known_before_the_step_runs(rows: int) -> None:
             assert client.pool.peak == pytest.approx(step.memory(*args).peak, rel=0.05)
             assert client.pool.peak <= predicted.peak * 1.05
         (program,) = step._all()
-        assert program.nearby.captured is not None
+        assert program.zero_copy.captured is not None
         assert rows == 64 or predicted.intermediates < predicted.unplanned
 
 
