@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 import weakref
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ruda.core.dtypes import as_dtype
@@ -34,8 +36,8 @@ class _Segment:
         with client.failures("open_memory"):
             self.address = client.driver.open_memory(memory)
 
-    def __del__(self) -> None:
-        if hasattr(self, "address"):
+    def __del__(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not ending() and hasattr(self, "address"):
             self.client.driver.close_memory(self.address)
 
 
@@ -59,7 +61,9 @@ def share_memory(x: RudaTensor) -> MemoryHandle:
         event = client.driver.new_event(shared=True)
         client.driver.record(event, client.queue_of(x.handle))
         memory, signal = client.driver.share_memory(start), client.driver.share_event(event)
-    weakref.finalize(x.handle.root or x.handle, client.driver.release_event, event)
+    ended = weakref.finalize(x.handle.root or x.handle, client.driver.release_event, event)
+    # At exit the driver frees all, and the bindings may be gone before.
+    ended.atexit = False
     place = x.data_ptr() - start
     strides = tuple(x.strides)
     return MemoryHandle(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -122,8 +123,8 @@ class MemPool:
             raise CaptureError("graph", what, f"number {place}", f"number {turn}, or 0 again")
         self._last = graph
 
-    def __del__(self) -> None:
-        if hasattr(self, "_arena"):
+    def __del__(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not ending() and hasattr(self, "_arena"):
             self._client.guards.close(self._arena)
 
 

@@ -8,7 +8,8 @@ ruda only while it is current, so memory that others use in it is declared with 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -39,9 +40,9 @@ class Stream:
         out._client, out._state, out._priority = client, state, None
         return out
 
-    def __del__(self) -> None:
+    def __del__(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:
         # A stream is never destroyed, since marks of memory may name it: it is used again.
-        if getattr(self, "_priority", None) is not None:
+        if not ending() and getattr(self, "_priority", None) is not None:
             self._client.order.close(self._state, self._priority)
 
     @property
@@ -127,8 +128,8 @@ class Event:
         self._recorded = False
         self._event = self._client.driver.new_event(timing=enable_timing)
 
-    def __del__(self) -> None:
-        if hasattr(self, "_event"):
+    def __del__(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not ending() and hasattr(self, "_event"):
             self._client.driver.release_event(self._event)
 
     def record(self, stream: Stream | None = None) -> None:

@@ -89,20 +89,28 @@ _Function = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _out: dict[int, tuple[Any, ...]] = {}
 
 
-def _delete(address: int) -> None:
-    kept = _out.pop(address, None)
+def _delete(
+    address: int,
+    out: dict[int, tuple[Any, ...]] = _out,
+    ending: Callable[[], bool] = sys.is_finalizing,
+) -> None:
+    kept = out.pop(address, None)
     # The last capsules may go when Python does: then there is nobody left to tell.
-    if kept is not None and not sys.is_finalizing():
+    if kept is not None and not ending():
         kept[-1]()
 
 
-def _destroy(capsule: int) -> None:
-    for name, _ in NAMES:
+def _destroy(capsule: int, ending: Callable[[], bool] = sys.is_finalizing) -> None:
+    # Nor are there the names that are looked up here.
+    for name, _ in () if ending() else NAMES:
         if _is_valid_at(capsule, name):
             _delete(_pointer_of(capsule, name))
 
 
 _deleter, _destructor = _Function(_delete), _Function(_destroy)
+for _function in (_deleter, _destructor):
+    # A capsule holds its address alone, and may go when this module has gone: it never does.
+    _api.Py_IncRef(ctypes.py_object(_function))
 
 
 def type_of(dtype: DType) -> Type:

@@ -15,6 +15,7 @@ from ruda.tensor.dispatch import clear_plans
 QUICK = (
     "test_cache",
     "test_compile",
+    "test_exit",
     "test_face",
     "test_frontend",
     "test_gate",

@@ -19,8 +19,9 @@ class Home:
         self.guards = guards
         self.memory = guards.open(memory)
 
-    def __del__(self) -> None:
-        self.guards.close(self.memory)
+    def __del__(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not ending():
+            self.guards.close(self.memory)
 
 
 class CapturedGraph:
