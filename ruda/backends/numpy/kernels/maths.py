@@ -6,6 +6,8 @@ of degree 9 over 12 that Eigen uses, both within a few units in the last place.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from ruda.backends.numpy.kernels.compiler import inline
@@ -58,10 +60,10 @@ _T3, _T4, _FLAT = _F(1.33314422036e-1), _F(-3.33332819422e-1), _F(0.625)
 def tanh(x):
     """The hyperbolic tangent: near zero Cephes' polynomial, elsewhere by way of ``exp``."""
     a, z = abs(x), x * x
-    near = ((((_T0 * z + _T1) * z + _T2) * z + _T3) * z + _T4) * z * x + x
+    near = ((((_T0 * z + _T1) * z + _T2) * z + _T3) * z + _T4) * z * a + a
     far = _ONE - _TWO / (exp(_TWO * a) + _ONE)
-    far = far if x > _F(0) else -far
-    return near if a < _FLAT else far
+    # The sign comes last, for that of -0.0 would be lost in a sum.
+    return _F(math.copysign(near if a < _FLAT else far, x))
 
 
 _ERF_END, _ERF_FLAT = _F(3.8325), _F(4)
