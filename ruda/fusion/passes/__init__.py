@@ -8,14 +8,14 @@ from typing import Any
 from ruda.fusion.graph import Graph, Value
 from ruda.fusion.passes.algebra import simplify
 from ruda.fusion.passes.chains import recompute_chains
-from ruda.fusion.passes.duplicates import merge_duplicates
+from ruda.fusion.passes.cse import merge_common_subexpressions
+from ruda.fusion.passes.elementwise import fuse_elementwise
 from ruda.fusion.passes.ends import fuse_ends
-from ruda.fusion.passes.folds import fuse_folds
 from ruda.fusion.passes.gradients import see_casts
-from ruda.fusion.passes.groups import fuse_elementwise
 from ruda.fusion.passes.losses import join_losses
 from ruda.fusion.passes.placing import place_results
 from ruda.fusion.passes.products import fuse_products
+from ruda.fusion.passes.reductions import fuse_reductions
 from ruda.fusion.passes.rows import fuse_rows
 from ruda.fusion.passes.siblings import fuse_siblings
 from ruda.fusion.passes.views import see_through
@@ -25,17 +25,17 @@ def improve(graph: Graph, wanted: Iterable[Value], client: Any) -> None:
     """Change ``graph`` in place; the values in ``wanted`` stay, with memory of their own."""
     kept = set(wanted)
     see_through(graph)
-    merge_duplicates(graph, kept)
+    merge_common_subexpressions(graph, kept)
     simplify(graph, kept)
     # What has been told apart by nothing is the same now.
-    merge_duplicates(graph, kept)
+    merge_common_subexpressions(graph, kept)
     see_casts(graph, client)
     graph.prune(kept)
     join_losses(graph, kept, client)
     place_results(graph, kept, client)
     fuse_ends(graph, kept, client)
     fuse_rows(graph, kept, client)
-    fuse_folds(graph, kept, client)
+    fuse_reductions(graph, kept, client)
     fuse_products(graph, kept, client)
     fuse_siblings(graph, kept, client)
     fuse_elementwise(graph, kept, client)

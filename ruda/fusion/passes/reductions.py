@@ -16,7 +16,7 @@ from ruda.fusion.passes.regions import joined
 _MOST_STEPS, _MOST_READ = 24, 5
 
 
-def fuse_folds(graph: Graph, wanted: Set[Value], client: Any) -> None:
+def fuse_reductions(graph: Graph, wanted: Set[Value], client: Any) -> None:
     """Let each reduction that ``client`` has a row kernel for take over its surroundings."""
     if not hasattr(client, "folds_of"):
         return

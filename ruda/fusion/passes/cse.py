@@ -8,7 +8,7 @@ from typing import Any
 from ruda.fusion.graph import Graph, Instruction, Value
 
 
-def merge_duplicates(graph: Graph, wanted: Set[Value]) -> None:
+def merge_common_subexpressions(graph: Graph, wanted: Set[Value]) -> None:
     """Let users of a repeated result read the first one.
 
     What leaves the step keeps memory of its own, and so do the views of it. Random operators take
