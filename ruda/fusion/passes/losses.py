@@ -11,7 +11,7 @@ from collections.abc import Set
 from typing import Any
 
 from ruda.fusion.graph import Graph, Instruction, Value
-from ruda.fusion.passes.flow import Flow
+from ruda.fusion.passes.partition import Partition
 from ruda.ops import cross_entropy_joint
 from ruda.ops.cross_entropy_rows import NAME
 from ruda.tensor.dispatch import OPS
@@ -31,10 +31,10 @@ def join_losses(graph: Graph, wanted: Set[Value], client: Any) -> None:
     losses = {f.outputs[0] for f, _ in found}
     graph.instructions = [_counted_apart(i, makers, losses) for i in graph.instructions]
     graph.prune(wanted)
-    flow = Flow(graph)
+    partition = Partition(graph)
     for loss, gradient in found:
-        _join(flow, loss, gradient)
-    flow.settle()
+        _join(partition, loss, gradient)
+    partition.settle()
 
 
 def _are_one(loss: Instruction, gradient: Instruction) -> bool:
@@ -63,9 +63,9 @@ def _counted_apart(
     return step.but(plan, inputs=(x, target))
 
 
-def _join(flow: Flow, loss: Instruction, gradient: Instruction) -> None:
-    before, after = flow.part(loss), flow.part(gradient)
-    if before.made is not None or not flow.joinable(before, after):
+def _join(partition: Partition, loss: Instruction, gradient: Instruction) -> None:
+    before, after = partition.part(loss), partition.part(gradient)
+    if before.made is not None or not partition.joinable(before, after):
         return
     given = gradient.plan.specs
     plan = cross_entropy_joint.ROW.lookup((*given[:3], given[4]), gradient.plan.attrs)
@@ -77,5 +77,5 @@ def _join(flow: Flow, loss: Instruction, gradient: Instruction) -> None:
     made = loss.but(plan, inputs=(gradient.inputs[0], *loss.inputs), outputs=outputs)
     # It stands where the gradient stood: as a rule nobody reads the logits behind that.
     place = list(after.members)
-    flow.join(after, before)
+    partition.join(after, before)
     after.members, after.made = place, made

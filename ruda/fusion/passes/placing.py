@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from ruda.core.moves import origins
 from ruda.core.shapes import contiguous_strides
 from ruda.fusion.graph import Graph, Instruction, Value
-from ruda.fusion.passes.flow import Flow
+from ruda.fusion.passes.partition import Partition
 from ruda.fusion.passes.regions import joined
 
 # The operand of attention's gradient that is its result.
@@ -42,15 +42,15 @@ def place_results(graph: Graph, wanted: Set[Value], client: Any) -> None:
     able = [i for i in graph.instructions if _is_able(i, client)]
     for instruction in able:
         _redirect(graph, instruction, shown, client)
-    flow = Flow(graph)
+    partition = Partition(graph)
     for instruction in [i for i in graph.instructions if _is_able(i, client)]:
-        members = _members(flow, instruction, shown)
-        part = flow.part(instruction)
+        members = _members(partition, instruction, shown)
+        part = partition.part(instruction)
         for member in members:
-            flow.join(part, flow.part(member))
+            partition.join(part, partition.part(member))
         if members:
-            part.made = joined(flow, part, shown, client)
-    flow.settle()
+            part.made = joined(partition, part, shown, client)
+    partition.settle()
 
 
 def _is_able(instruction: Instruction, client: Any) -> bool:
@@ -58,9 +58,11 @@ def _is_able(instruction: Instruction, client: Any) -> bool:
     return plan is not None and plan.op.kind != "region" and client.places_results(plan)
 
 
-def _members(flow: Flow, instruction: Instruction, shown: Set[Value]) -> list[Instruction]:
+def _members(
+    partition: Partition, instruction: Instruction, shown: Set[Value]
+) -> list[Instruction]:
     """What ``instruction`` can do as well."""
-    chains = [_chain(flow.users, value, shown) for value in instruction.outputs]
+    chains = [_chain(partition.users, value, shown) for value in instruction.outputs]
     for chain in list(chains):
         joint = chain.joint
         if joint is not None and not _is_whole(joint, instruction, chains):

@@ -10,7 +10,7 @@ from collections.abc import Set
 from typing import Any
 
 from ruda.fusion.graph import Graph, Instruction, Value
-from ruda.fusion.passes.flow import Flow, Part
+from ruda.fusion.passes.partition import Part, Partition
 from ruda.fusion.passes.regions import joined
 
 # A thread ends a few elements at a time, and has few registers left.
@@ -21,41 +21,45 @@ def fuse_products(graph: Graph, wanted: Set[Value], client: Any) -> None:
     """Let each product that ``client`` has a kernel of its own for take over what follows it."""
     if not hasattr(client, "ends_steps"):
         return
-    flow = Flow(graph)
+    partition = Partition(graph)
     shown = {value.memory for value in wanted}
     for instruction in list(graph.instructions):
-        if not client.ends_steps(instruction.plan) or len(flow.part(instruction).members) > 1:
+        if not client.ends_steps(instruction.plan) or len(partition.part(instruction).members) > 1:
             continue
-        part = flow.part(instruction)
-        while _behind(flow, part, instruction, shown, client):
+        part = partition.part(instruction)
+        while _behind(partition, part, instruction, shown, client):
             pass
         if len(part.members) > 1:
-            part.made = joined(flow, part, shown, client)
-    flow.settle()
+            part.made = joined(partition, part, shown, client)
+    partition.settle()
 
 
-def _behind(flow: Flow, part: Part, core: Instruction, shown: Set[Value], client: Any) -> bool:
+def _behind(
+    partition: Partition, part: Part, core: Instruction, shown: Set[Value], client: Any
+) -> bool:
     """Join one reader of what ``part`` makes."""
     made = [value for _, member in part.members for value in member.outputs]
-    for user in [user for value in made for user in flow.users.get(value, ())]:
-        other = flow.part(user)
+    for user in [user for value in made for user in partition.users.get(value, ())]:
+        other = partition.part(user)
         able = other is not part and len(other.members) == 1 and user.plan is not None
         if not able or not client.ends_in_step(core.plan, user.plan):
             continue
-        if _fits(flow, part, user, shown) and flow.joinable(part, other):
-            flow.join(part, other)
+        if _fits(partition, part, user, shown) and partition.joinable(part, other):
+            partition.join(part, other)
             return True
     return False
 
 
-def _fits(flow: Flow, part: Part, user: Instruction, shown: Set[Value]) -> bool:
+def _fits(partition: Partition, part: Part, user: Instruction, shown: Set[Value]) -> bool:
     core = part.instructions()[0]
     members = [*part.instructions(), user]
     made = {v for m in members for v in m.outputs}
     read = {v for m in members if m is not core for v in m.inputs if v not in made}
     inside = set(map(id, members))
     written = [
-        v for v in made if v in shown or any(id(u) not in inside for u in flow.users.get(v, ()))
+        v
+        for v in made
+        if v in shown or any(id(u) not in inside for u in partition.users.get(v, ()))
     ]
     few = len(read) <= _MOST_READ and len(written) <= _MOST_WRITTEN
     return few and len(members) <= _MOST_STEPS + 1

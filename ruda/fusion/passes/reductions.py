@@ -10,7 +10,7 @@ from collections.abc import Set
 from typing import Any
 
 from ruda.fusion.graph import Graph, Instruction, Value
-from ruda.fusion.passes.flow import Flow
+from ruda.fusion.passes.partition import Partition
 from ruda.fusion.passes.regions import joined
 
 _MOST_STEPS, _MOST_READ = 24, 5
@@ -20,14 +20,14 @@ def fuse_reductions(graph: Graph, wanted: Set[Value], client: Any) -> None:
     """Let each reduction that ``client`` has a row kernel for take over its surroundings."""
     if not hasattr(client, "folds_of"):
         return
-    flow = Flow(graph)
+    partition = Partition(graph)
     shown = {value.memory for value in wanted}
     for instruction in list(graph.instructions):
         facts = _facts(client, instruction)
-        if facts is None or len(flow.part(instruction).members) > 1:
+        if facts is None or len(partition.part(instruction).members) > 1:
             continue
-        _Joining(flow, client, instruction, facts).run(shown)
-    flow.settle()
+        _Joining(partition, client, instruction, facts).run(shown)
+    partition.settle()
 
 
 def _facts(client: Any, instruction: Instruction) -> Any:
@@ -38,9 +38,9 @@ def _facts(client: Any, instruction: Instruction) -> Any:
 class _Joining:
     """One reduction and what joins it."""
 
-    def __init__(self, flow: Flow, client: Any, fold: Instruction, facts: Any) -> None:
-        self.flow, self.client, self.facts = flow, client, facts
-        self.part = flow.part(fold)
+    def __init__(self, partition: Partition, client: Any, fold: Instruction, facts: Any) -> None:
+        self.partition, self.client, self.facts = partition, client, facts
+        self.part = partition.part(fold)
         shape = facts.shape
         # ``axes`` are those of a row, which is folded or, where rows are added up, stays.
         folded = {i for i in range(len(shape)) if (i in facts.axes) is not facts.down}
@@ -59,16 +59,16 @@ class _Joining:
         # Down columns one launch does what are two otherwise.
         if len(self.part.members) == 1 and not (self.facts.down and self.aligned):
             return
-        self.part.made = joined(self.flow, self.part, shown, self.client)
+        self.part.made = joined(self.partition, self.part, shown, self.client)
 
     def _grow(self) -> bool:
         members = self.part.instructions()
         values = [v for m in members for v in (*m.outputs, *m.inputs)]
-        readers = (user for v in values for user in self.flow.users.get(v, ()))
+        readers = (user for v in values for user in self.partition.users.get(v, ()))
         if any(self._join(user) for user in readers if self._follows(user, members)):
             return True
         inputs = (v for m in members for v in m.inputs)
-        makers = ((v, self.flow.home.get(v)) for v in inputs)
+        makers = ((v, self.partition.home.get(v)) for v in inputs)
         alone = ((v, p.members[0][1]) for v, p in makers if p is not None and len(p.members) == 1)
         return any(self._join(i) for v, i in alone if self._is_full(v) or self._is_like(i))
 
@@ -125,7 +125,7 @@ class _Joining:
         return True
 
     def _join(self, step: Instruction) -> bool:
-        part = self.flow.part(step)
+        part = self.partition.part(step)
         if part is self.part or len(part.members) > 1 or not self._suits(step):
             return False
         members = [*(i for _, i in self.part.members), step]
@@ -142,7 +142,7 @@ class _Joining:
         large = sum(map(self._is_full, read))
         if len(members) > _MOST_STEPS or large > _MOST_READ:
             return False
-        if not self.flow.joinable(self.part, part):
+        if not self.partition.joinable(self.part, part):
             return False
-        self.flow.join(self.part, part)
+        self.partition.join(self.part, part)
         return True

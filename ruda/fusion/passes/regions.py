@@ -7,7 +7,7 @@ from typing import Any
 
 from ruda.fusion.graph import Instruction, Value
 from ruda.fusion.lines import Lines
-from ruda.fusion.passes.flow import Flow, Part
+from ruda.fusion.passes.partition import Part, Partition
 from ruda.fusion.region import Region, Step
 
 
@@ -34,11 +34,11 @@ def region_of(
     return instruction
 
 
-def joined(flow: Flow, part: Part, shown: Set[Value], client: Any) -> Instruction:
+def joined(partition: Partition, part: Part, shown: Set[Value], client: Any) -> Instruction:
     """The instruction that ``part`` becomes; what others read, or is ``shown``, leaves it."""
 
     def kept(value: Value) -> bool:
-        return value in shown or flow.outside_users(part, value)
+        return value in shown or partition.outside_users(part, value)
 
     return region_of(part.instructions(), kept, client)
 

@@ -11,8 +11,8 @@ from collections.abc import Set
 from typing import Any
 
 from ruda.fusion.graph import Graph, Instruction, Value
-from ruda.fusion.passes.flow import Flow
 from ruda.fusion.passes.masks import see_masks
+from ruda.fusion.passes.partition import Partition
 from ruda.fusion.passes.reads import leads
 from ruda.fusion.passes.regions import joined
 
@@ -26,27 +26,27 @@ def fuse_rows(graph: Graph, wanted: Set[Value], client: Any) -> None:
         return
     see_masks(graph, client)
     graph.prune(wanted)
-    flow = Flow(graph)
+    partition = Partition(graph)
     shown = {value.memory for value in wanted}
     for instruction in list(graph.instructions):
         plan = instruction.plan
         facts = None if plan is None or plan.op.kind == "region" else client.rows_of(plan)
-        if facts is None or len(flow.part(instruction).members) > 1:
+        if facts is None or len(partition.part(instruction).members) > 1:
             continue
-        joining = _Joining(flow, client, instruction, facts)
+        joining = _Joining(partition, client, instruction, facts)
         joining.run()
         if len(joining.part.members) > 1:
-            joining.part.made = joined(flow, joining.part, shown, client)
-    flow.settle()
+            joining.part.made = joined(partition, joining.part, shown, client)
+    partition.settle()
     graph.prune(wanted)
 
 
 class _Joining:
     """One row operator and what joins it."""
 
-    def __init__(self, flow: Flow, client: Any, core: Instruction, facts: Any) -> None:
-        self.flow, self.client, self.core, self.facts = flow, client, core, facts
-        self.part = flow.part(core)
+    def __init__(self, partition: Partition, client: Any, core: Instruction, facts: Any) -> None:
+        self.partition, self.client, self.core, self.facts = partition, client, core, facts
+        self.part = partition.part(core)
 
     def run(self) -> None:
         """Join what can be joined: casts first, what comes behind, then what comes before."""
@@ -64,12 +64,12 @@ class _Joining:
             return
         number = next(n for n, i in self.part.members if i is self.core)
         copy = cast.but(outputs=(Value("result", value.spec),))
-        self.flow.adopt(self.part, number - 0.5, copy)
-        self.core = self.flow.redirect(self.core, place, copy.outputs[0])
+        self.partition.adopt(self.part, number - 0.5, copy)
+        self.core = self.partition.redirect(self.core, place, copy.outputs[0])
 
     def _maker(self, value: Value) -> Instruction | None:
         """The one instruction of another part that makes ``value``."""
-        part = self.flow.home.get(value)
+        part = self.partition.home.get(value)
         if part is None or part is self.part or len(part.members) > 1:
             return None
         return part.members[0][1]
@@ -87,12 +87,12 @@ class _Joining:
         )
 
     def _join(self, step: Instruction) -> bool:
-        part = self.flow.part(step)
+        part = self.partition.part(step)
         if part is self.part or len(part.members) > 1 or not self._suits(step):
             return False
-        if not (self._fits(step) and self.flow.joinable(self.part, part)):
+        if not (self._fits(step) and self.partition.joinable(self.part, part)):
             return False
-        self.flow.join(self.part, part)
+        self.partition.join(self.part, part)
         return True
 
     def _leads_well(self, members: list[Instruction], made: set[Value]) -> bool:
@@ -120,7 +120,7 @@ class _Joining:
             if member is self.core:
                 outs = tuple(outs[k] for k in self.facts.writes)
             for value in outs:
-                if any(self._join(user) for user in self.flow.users.get(value, ())):
+                if any(self._join(user) for user in self.partition.users.get(value, ())):
                     return True
         return False
 

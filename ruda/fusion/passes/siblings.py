@@ -6,7 +6,7 @@ from collections.abc import Set
 from typing import Any
 
 from ruda.fusion.graph import Graph, Instruction, Value
-from ruda.fusion.passes.flow import Flow
+from ruda.fusion.passes.partition import Partition
 from ruda.fusion.passes.regions import region_of
 
 
@@ -25,11 +25,11 @@ def fuse_siblings(graph: Graph, wanted: Set[Value], client: Any) -> None:
             families.setdefault(key, []).append(instruction)
     if not any(len(members) > 1 for members in families.values()):
         return
-    flow = Flow(graph)
+    partition = Partition(graph)
     for members in families.values():
-        part = flow.part(members[0])
+        part = partition.part(members[0])
         for other in members[1:]:
-            flow.join(part, flow.part(other))
+            partition.join(part, partition.part(other))
         if len(members) > 1:
             part.made = region_of(part.instructions(), lambda value: True, client)
-    flow.settle()
+    partition.settle()

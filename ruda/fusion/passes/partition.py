@@ -29,7 +29,7 @@ class Part:
         return [instruction for _, instruction in sorted(self.members, key=lambda m: m[0])]
 
 
-class Flow:
+class Partition:
     """The parts of ``graph``, one for each instruction at first."""
 
     def __init__(self, graph: Graph) -> None:
