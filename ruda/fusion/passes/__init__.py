@@ -12,12 +12,12 @@ from ruda.fusion.passes.cse import merge_common_subexpressions
 from ruda.fusion.passes.elementwise import fuse_elementwise
 from ruda.fusion.passes.ends import fuse_ends
 from ruda.fusion.passes.gradients import see_casts
+from ruda.fusion.passes.horizontal import fuse_horizontally
 from ruda.fusion.passes.losses import join_losses
 from ruda.fusion.passes.placing import place_results
 from ruda.fusion.passes.products import fuse_products
 from ruda.fusion.passes.reductions import fuse_reductions
 from ruda.fusion.passes.rows import fuse_rows
-from ruda.fusion.passes.siblings import fuse_siblings
 from ruda.fusion.passes.views import see_through
 
 
@@ -37,6 +37,6 @@ def improve(graph: Graph, wanted: Iterable[Value], client: Any) -> None:
     fuse_rows(graph, kept, client)
     fuse_reductions(graph, kept, client)
     fuse_products(graph, kept, client)
-    fuse_siblings(graph, kept, client)
+    fuse_horizontally(graph, kept, client)
     fuse_elementwise(graph, kept, client)
     recompute_chains(graph, kept, client)

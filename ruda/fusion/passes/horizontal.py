@@ -10,7 +10,7 @@ from ruda.fusion.passes.partition import Partition
 from ruda.fusion.passes.regions import region_of
 
 
-def fuse_siblings(graph: Graph, wanted: Set[Value], client: Any) -> None:
+def fuse_horizontally(graph: Graph, wanted: Set[Value], client: Any) -> None:
     """Join the operators of one row and one pair of dtypes that read state alone."""
     if not hasattr(client, "joins_siblings"):
         return
