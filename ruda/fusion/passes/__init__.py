@@ -10,12 +10,12 @@ from ruda.fusion.passes.algebra import simplify
 from ruda.fusion.passes.chains import recompute_chains
 from ruda.fusion.passes.cse import merge_common_subexpressions
 from ruda.fusion.passes.elementwise import fuse_elementwise
-from ruda.fusion.passes.ends import fuse_ends
 from ruda.fusion.passes.gradients import see_casts
 from ruda.fusion.passes.horizontal import fuse_horizontally
+from ruda.fusion.passes.kernel_epilogues import fuse_kernel_epilogues
+from ruda.fusion.passes.library_epilogues import fuse_library_epilogues
 from ruda.fusion.passes.losses import join_losses
 from ruda.fusion.passes.placing import place_results
-from ruda.fusion.passes.products import fuse_products
 from ruda.fusion.passes.reductions import fuse_reductions
 from ruda.fusion.passes.rows import fuse_rows
 from ruda.fusion.passes.views import see_through
@@ -33,10 +33,10 @@ def improve(graph: Graph, wanted: Iterable[Value], client: Any) -> None:
     graph.prune(kept)
     join_losses(graph, kept, client)
     place_results(graph, kept, client)
-    fuse_ends(graph, kept, client)
+    fuse_library_epilogues(graph, kept, client)
     fuse_rows(graph, kept, client)
     fuse_reductions(graph, kept, client)
-    fuse_products(graph, kept, client)
+    fuse_kernel_epilogues(graph, kept, client)
     fuse_horizontally(graph, kept, client)
     fuse_elementwise(graph, kept, client)
     recompute_chains(graph, kept, client)

@@ -17,7 +17,7 @@ from ruda.fusion.passes.regions import joined
 _MOST_STEPS, _MOST_READ, _MOST_WRITTEN = 8, 3, 3
 
 
-def fuse_products(graph: Graph, wanted: Set[Value], client: Any) -> None:
+def fuse_kernel_epilogues(graph: Graph, wanted: Set[Value], client: Any) -> None:
     """Let each product that ``client`` has a kernel of its own for take over what follows it."""
     if not hasattr(client, "ends_steps"):
         return

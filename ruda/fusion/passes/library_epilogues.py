@@ -10,7 +10,7 @@ from ruda.fusion.passes.partition import Partition
 from ruda.fusion.passes.regions import joined
 
 
-def fuse_ends(graph: Graph, wanted: Set[Value], client: Any) -> None:
+def fuse_library_epilogues(graph: Graph, wanted: Set[Value], client: Any) -> None:
     """Let products do a ``relu`` that alone reads them, or a ``gelu``, or begin its gradient."""
     if not hasattr(client, "ends_in_relu"):
         return
