@@ -10,7 +10,7 @@ from collections.abc import Iterable, Set
 from typing import Any
 
 from ruda.fusion.graph import Graph, Instruction, Value
-from ruda.fusion.passes.reads import is_settled, leads, take_leads
+from ruda.fusion.passes.prologues import is_settled, leads, take_prologues
 from ruda.fusion.passes.regions import region_of
 
 # A kernel has 4 KiB for its parameters, and few registers; a region stays well below.
@@ -38,7 +38,7 @@ def fuse_elementwise(graph: Graph, wanted: Set[Value], client: Any) -> None:
     if not hasattr(client, "fuses"):
         return
     groups, home = _grouped(graph, client)
-    groups = take_leads(groups, home, client, (_MOST_STEPS, _MOST_OPERANDS))
+    groups = take_prologues(groups, home, client, (_MOST_STEPS, _MOST_OPERANDS))
     uses = _users(graph)
     fused = [(g, _fused(g, wanted, uses, client) if len(g.members) > 1 else None) for g in groups]
     graph.instructions = _in_order(fused)

@@ -13,7 +13,7 @@ from typing import Any
 from ruda.fusion.graph import Graph, Instruction, Value
 from ruda.fusion.passes.masks import see_masks
 from ruda.fusion.passes.partition import Partition
-from ruda.fusion.passes.reads import leads
+from ruda.fusion.passes.prologues import leads
 from ruda.fusion.passes.regions import joined
 
 # What a kernel over rows can do besides: a thread has to keep all operands in registers.

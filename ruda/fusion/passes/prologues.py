@@ -36,7 +36,7 @@ def is_settled(instruction: Instruction) -> bool:
     )
 
 
-def take_leads(
+def take_prologues(
     groups: list[Any],
     home: dict[Value, Any],
     client: Any,
@@ -54,19 +54,19 @@ def take_leads(
         if not group.shape or group.bit in gone:
             continue
         for value in [v for m in group.members for v in m.inputs]:
-            lead = home.get(value)
-            if lead is None or lead.bit not in alone or lead.bit in gone:
+            prologue = home.get(value)
+            if prologue is None or prologue.bit not in alone or prologue.bit in gone:
                 continue
             left = [g for g in groups if g.bit not in gone]
-            if _suits(group, lead, most) and not _is_between(group, lead, left):
-                _merge(group, lead, left)
-                gone.add(lead.bit)
-                home.update((v, group) for v in lead.members[0].outputs)
+            if _suits(group, prologue, most) and not _is_between(group, prologue, left):
+                _merge(group, prologue, left)
+                gone.add(prologue.bit)
+                home.update((v, group) for v in prologue.members[0].outputs)
     return [g for g in groups if g.bit not in gone]
 
 
-def _suits(group: Any, lead: Any, most: tuple[int, int]) -> bool:
-    first = lead.members[0]
+def _suits(group: Any, prologue: Any, most: tuple[int, int]) -> bool:
+    first = prologue.members[0]
     if first.plan.out.shape != group.shape:
         return False
     members: Sequence[Instruction] = [first, *group.members]
@@ -80,17 +80,17 @@ def _suits(group: Any, lead: Any, most: tuple[int, int]) -> bool:
     return not any(v.memory in made and v not in made for m in members for v in m.inputs)
 
 
-def _is_between(group: Any, lead: Any, groups: list[Any]) -> bool:
+def _is_between(group: Any, prologue: Any, groups: list[Any]) -> bool:
     """Whether something has to run after one of the two and before the other."""
-    if lead.before & group.bit:
+    if prologue.before & group.bit:
         return True
-    return any(g.before & lead.bit and group.before & g.bit for g in groups if g is not group)
+    return any(g.before & prologue.bit and group.before & g.bit for g in groups if g is not group)
 
 
-def _merge(group: Any, lead: Any, groups: list[Any]) -> None:
+def _merge(group: Any, prologue: Any, groups: list[Any]) -> None:
     # It reads nothing that the others make, so it can stand in front of them.
-    group.members.insert(0, lead.members[0])
-    group.before = (group.before | lead.before) & ~(lead.bit | group.bit)
+    group.members.insert(0, prologue.members[0])
+    group.before = (group.before | prologue.before) & ~(prologue.bit | group.bit)
     for other in groups:
-        if other is not group and other.before & (lead.bit | group.bit):
-            other.before = other.before & ~lead.bit | group.bit | group.before
+        if other is not group and other.before & (prologue.bit | group.bit):
+            other.before = other.before & ~prologue.bit | group.bit | group.before
