@@ -7,15 +7,15 @@ from typing import Any
 
 from ruda.fusion.graph import Graph, Value
 from ruda.fusion.passes.algebra import simplify
+from ruda.fusion.passes.attention_layouts import place_results
 from ruda.fusion.passes.chains import recompute_chains
 from ruda.fusion.passes.cse import merge_common_subexpressions
 from ruda.fusion.passes.elementwise import fuse_elementwise
-from ruda.fusion.passes.gradients import see_casts
+from ruda.fusion.passes.gradient_casts import read_uncast_gradients
 from ruda.fusion.passes.horizontal import fuse_horizontally
 from ruda.fusion.passes.kernel_epilogues import fuse_kernel_epilogues
 from ruda.fusion.passes.library_epilogues import fuse_library_epilogues
 from ruda.fusion.passes.losses import join_losses
-from ruda.fusion.passes.placing import place_results
 from ruda.fusion.passes.reductions import fuse_reductions
 from ruda.fusion.passes.rows import fuse_rows
 from ruda.fusion.passes.views import see_through
@@ -29,7 +29,7 @@ def improve(graph: Graph, wanted: Iterable[Value], client: Any) -> None:
     simplify(graph, kept)
     # What has been told apart by nothing is the same now.
     merge_common_subexpressions(graph, kept)
-    see_casts(graph, client)
+    read_uncast_gradients(graph, client)
     graph.prune(kept)
     join_losses(graph, kept, client)
     place_results(graph, kept, client)

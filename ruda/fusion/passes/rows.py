@@ -11,7 +11,7 @@ from collections.abc import Set
 from typing import Any
 
 from ruda.fusion.graph import Graph, Instruction, Value
-from ruda.fusion.passes.masks import see_masks
+from ruda.fusion.passes.norm_relu import fuse_norm_relu
 from ruda.fusion.passes.partition import Partition
 from ruda.fusion.passes.prologues import leads
 from ruda.fusion.passes.regions import joined
@@ -24,7 +24,7 @@ def fuse_rows(graph: Graph, wanted: Set[Value], client: Any) -> None:
     """Let each operator over rows that ``client`` has a kernel for take over its surroundings."""
     if not hasattr(client, "rows_of"):
         return
-    see_masks(graph, client)
+    fuse_norm_relu(graph, client)
     graph.prune(wanted)
     partition = Partition(graph)
     shown = {value.memory for value in wanted}

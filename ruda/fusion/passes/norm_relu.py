@@ -13,7 +13,7 @@ from ruda.tensor.dispatch import OPS
 _NORM, _MASK, _WHOLE = "standard_norm", "relu_backward", "standard_norm_relu_backward"
 
 
-def see_masks(graph: Graph, client: Any) -> None:
+def fuse_norm_relu(graph: Graph, client: Any) -> None:
     """Let gradients of norms take over those of the relu that follows, where ``client`` can."""
     maker = {v: i for i in graph.instructions for v in i.outputs}
     for instruction in graph.instructions:

@@ -7,7 +7,7 @@ from typing import Any
 from ruda.fusion.graph import Graph, Instruction, Value
 
 
-def see_casts(graph: Graph, client: Any) -> None:
+def read_uncast_gradients(graph: Graph, client: Any) -> None:
     """Let rows ``..._step`` take the gradients that a cast, which loses nothing, was made of."""
     if not hasattr(client, "joins_siblings"):
         return
