@@ -8,9 +8,9 @@ from typing import Any
 from ruda.fusion.graph import Graph, Value
 from ruda.fusion.passes.algebra import simplify
 from ruda.fusion.passes.attention_layouts import place_results
-from ruda.fusion.passes.chains import recompute_chains
 from ruda.fusion.passes.cse import merge_common_subexpressions
 from ruda.fusion.passes.elementwise import fuse_elementwise
+from ruda.fusion.passes.elementwise_recompute import recompute_elementwise
 from ruda.fusion.passes.gradient_casts import read_uncast_gradients
 from ruda.fusion.passes.horizontal import fuse_horizontally
 from ruda.fusion.passes.kernel_epilogues import fuse_kernel_epilogues
@@ -39,4 +39,4 @@ def improve(graph: Graph, wanted: Iterable[Value], client: Any) -> None:
     fuse_kernel_epilogues(graph, kept, client)
     fuse_horizontally(graph, kept, client)
     fuse_elementwise(graph, kept, client)
-    recompute_chains(graph, kept, client)
+    recompute_elementwise(graph, kept, client)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import ruda
-from ruda.fusion.passes import chains
+from ruda.fusion.passes import elementwise_recompute
 from ruda.tensor.dispatch import OPS
 from tests.fusion.dry import dry, graph_of, names
 from tests.fusion.twins import bits
@@ -56,7 +56,7 @@ def both(monkeypatch: Any, plain: Any, *args: Any) -> tuple[Any, Any]:
     step = ruda.compile(plain)
     wanted = bits(step(*args))
     with monkeypatch.context() as patch:
-        patch.setattr("ruda.fusion.passes.recompute_chains", lambda *_: None)
+        patch.setattr("ruda.fusion.passes.recompute_elementwise", lambda *_: None)
         other = ruda.compile(plain)
         assert bits(other(*args)) == wanted
     return step, other
@@ -82,7 +82,7 @@ def test_a_gate_is_made_again_on_a_gpu(monkeypatch: Any, dtype: str) -> None:
         x = given(dtype, "cuda")
         step, other = ruda.compile(gated), ruda.compile(gated)
         found = names(graph_of(step, x))
-        monkeypatch.setattr("ruda.fusion.passes.recompute_chains", lambda *_: None)
+        monkeypatch.setattr("ruda.fusion.passes.recompute_elementwise", lambda *_: None)
         assert len(found) <= len(names(graph_of(other, x)))
         assert moved(step) <= moved(other) - 2 * x.nbytes
         assert "recomputed: sigmoid" in step.explain()
@@ -98,4 +98,4 @@ def test_a_result_that_leaves_the_step_is_still_written(monkeypatch: Any) -> Non
 
 
 def test_the_names_are_those_of_rows() -> None:
-    assert all(name in OPS for name in chains._CHEAP)
+    assert all(name in OPS for name in elementwise_recompute._CHEAP)

@@ -32,7 +32,7 @@ class _Whole(NamedTuple):
     kept: tuple[int, ...]
 
 
-def recompute_chains(graph: Graph, wanted: Set[Value], client: Any) -> None:
+def recompute_elementwise(graph: Graph, wanted: Set[Value], client: Any) -> None:
     """Let elementwise instructions compute what other ones would write for them."""
     if not hasattr(client, "fuses"):
         return
