@@ -47,7 +47,7 @@ def _plain(value: Any) -> bool:
 
 
 def fast_path_of(program: Any, whole: Any, mode: Any, args: tuple[Any, ...]) -> FastPath | None:
-    """The fast of a call that has run; None where a glance at the next one would not do.
+    """The fast path of a call that has run; None where a glance at the next one would not do.
 
     That is where a graph copies its arguments, which may be elsewhere each time, and where they
     show memory of the state or of gradients, and where a budget is kept.

@@ -1,4 +1,8 @@
-"""What makes the graph of a compiled step smaller or quicker, one change a file, in their order."""
+"""The passes, each of which makes the graph of a step smaller or quicker; ``improve`` orders them.
+
+A pass is one file with one public function. Those that ask for a ``client`` do nothing on a device
+that lacks the kernels for them.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +31,7 @@ def improve(graph: Graph, wanted: Iterable[Value], client: Any) -> None:
     see_through(graph)
     merge_common_subexpressions(graph, kept)
     simplify(graph, kept)
-    # What has been told apart by nothing is the same now.
+    # Operators whose operands simplification has made one are the same now.
     merge_common_subexpressions(graph, kept)
     read_uncast_gradients(graph, client)
     graph.prune(kept)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Set
 from typing import Any
 
 from ruda.fusion.graph import Graph, Instruction, Value
-from ruda.fusion.passes.prologues import is_settled, leads, take_prologues
+from ruda.fusion.passes.prologues import is_prologue, is_settled, take_prologues
 from ruda.fusion.passes.regions import region_of
 
 # A kernel has 4 KiB for its parameters, and few registers; a region stays well below.
@@ -91,7 +91,7 @@ def _shape(instruction: Instruction, client: Any) -> Any:
     if plan.out.size == 0 or not client.fuses(plan) or not is_settled(instruction):
         return None
     # It joins the group that needs it, once that is known.
-    if leads(instruction, client):
+    if is_prologue(instruction, client):
         return None
     return plan.out.shape
 

@@ -1,8 +1,8 @@
-"""Elementwise groups take over what their operands are read or drawn by: gathers, padding, draws.
+"""Prologues of elementwise groups: gathers, padding and random draws that their operands come from.
 
-Such an operator reads memory where its indices, its widths or its parts say, or nothing at all, so
-it can run wherever its result is used. A group that reads it does that itself; what else needs the
-result finds it written once.
+Such an operator reads memory where its indices, widths or parts say, or reads nothing at all, so it
+can run wherever its result is used. A group that reads the result makes it itself; if anything else
+needs it, the group writes it once.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from ruda.fusion.graph import Instruction, Value
 _NOTED = ("seed", "draw")
 
 
-def leads(instruction: Instruction, client: Any) -> bool:
-    """Whether ``client`` can do it where its result is used."""
+def is_prologue(instruction: Instruction, client: Any) -> bool:
+    """Whether ``client`` can run ``instruction`` inside of the kernel that reads its result."""
     plan = instruction.plan
     if plan is None or plan.op.kind == "region" or not hasattr(client, "leads"):
         return False
@@ -42,11 +42,11 @@ def take_prologues(
     client: Any,
     most: tuple[int, int],
 ) -> list[Any]:
-    """Let each group of elementwise operators take over what leads to it; ``most`` steps, operands.
+    """Let each group of elementwise operators take over its prologues; returns the groups left.
 
-    Groups are those of ``groups``, with members in the order of the graph.
+    A group has at most ``most`` steps and operands. ``home`` has the group that makes each value.
     """
-    alone = {g.bit: g for g in groups if len(g.members) == 1 and leads(g.members[0], client)}
+    alone = {g.bit: g for g in groups if len(g.members) == 1 and is_prologue(g.members[0], client)}
     if not alone:
         return groups
     gone: set[int] = set()

@@ -13,7 +13,7 @@ from typing import Any
 from ruda.fusion.graph import Graph, Instruction, Value
 from ruda.fusion.passes.norm_relu import fuse_norm_relu
 from ruda.fusion.passes.partition import Partition
-from ruda.fusion.passes.prologues import leads
+from ruda.fusion.passes.prologues import is_prologue
 from ruda.fusion.passes.regions import joined
 
 # What a kernel over rows can do besides: a thread has to keep all operands in registers.
@@ -97,7 +97,7 @@ class _Joining:
 
     def _leads_well(self, members: list[Instruction], made: set[Value]) -> bool:
         """Whether at most one member reads rows of its own, which lie in memory for it alone."""
-        leading = [m for m in members if m is not self.core and leads(m, self.client)]
+        leading = [m for m in members if m is not self.core and is_prologue(m, self.client)]
         if len(leading) > 1:
             return False
         own = {v for m in leading for v in m.inputs}
