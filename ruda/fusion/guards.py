@@ -257,7 +257,7 @@ class Versioned:
 
 
 class Guards:
-    """All that one trace relies on besides the arguments; ``reach.py`` fills it."""
+    """All that one trace relies on besides the arguments; ``guard_builder.py`` fills it."""
 
     def __init__(self) -> None:
         self.plain: list[Guard] = []

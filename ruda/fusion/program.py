@@ -15,13 +15,13 @@ from ruda.fusion.budget import keep_within, summary
 from ruda.fusion.captured import Captured, Uncapturable
 from ruda.fusion.copy_cost import copies_outweigh_launches
 from ruda.fusion.graph import Graph, Value
+from ruda.fusion.guard_builder import GuardBuilder
 from ruda.fusion.guards import Guards
 from ruda.fusion.lint import Finding, changing, findings, frozen
 from ruda.fusion.passes import improve
 from ruda.fusion.passes.recompute import Again
 from ruda.fusion.preconditions import Preconditions
 from ruda.fusion.pytree import Given, rebuilt
-from ruda.fusion.reach import Reach
 from ruda.fusion.replay import Replay
 from ruda.fusion.results import Results
 from ruda.fusion.schedule import lower_peak
@@ -47,11 +47,11 @@ class Program:
         self,
         tracer: Tracer,
         results: Results,
-        reach: Reach,
+        builder: GuardBuilder,
         given: Given,
         memory: int | None = None,
     ) -> None:
-        self.results, self.guards = results, reach.guards
+        self.results, self.guards = results, builder.guards
         self.client, self.graph = tracer.client, tracer.graph
         self.early_grads = tracer.early_values()
         self.everything = list(self.graph.instructions)
@@ -73,9 +73,9 @@ class Program:
         self.stepwise: str | None = _ONCE if hasattr(self.client, "capture") else _STEPWISE
         if getattr(self.client, "blocking", False):
             self.stepwise = _BLOCKING
-        self.preconditions = Preconditions(tracer, reach.guards, given, reach.tensors)
+        self.preconditions = Preconditions(tracer, builder.guards, given, builder.tensors)
         self.zero_copy = ZeroCopy(bool(self.preconditions.pins))
-        self._name_state(reach)
+        self._name_state(builder)
         results.forget()
         # What runs again, so that the step stays within ``memory`` bytes, and whether a second
         # branch is done without for that.
@@ -111,9 +111,9 @@ class Program:
         ]
         return Replay(inner, self.wanted)
 
-    def _name_state(self, reach: Reach) -> None:
+    def _name_state(self, builder: GuardBuilder) -> None:
         names: dict[int, str] = {}
-        for path, tensor in reach.tensors:
+        for path, tensor in builder.tensors:
             names.setdefault(id(tensor.handle), path)
             names.setdefault(id(tensor.handle.root or tensor.handle), path)
             if tensor.node is not None:
@@ -319,17 +319,17 @@ def trace(
     """
     tensors = [t for t in given.leaves if t.__class__ is RudaTensor]
     tracer = Tracer(tensors[0].spec.client if tensors else client_of(), given)
-    reach = Reach()
+    builder = GuardBuilder()
     found: dict[Finding, None] = {}
 
     def enter(frame: Any, functions: Any) -> None:
-        reach.enter(frame, functions)
+        builder.enter(frame, functions)
         found.update(dict.fromkeys(findings(frame.f_code, frame.f_globals)))
 
     try:
-        reach.root(getattr(fn, "__qualname__", "the function"), fn)
+        builder.root(getattr(fn, "__qualname__", "the function"), fn)
         for path, value in given.objects:
-            reach.root(path, value)
+            builder.root(path, value)
         inside = _with_scalars(tracer, args, kwargs)
         with Using(MODE.get().but(tracer=tracer)), Watch(enter):
             results = Results(tracer, fn(*inside[0], **inside[1]))
@@ -339,13 +339,13 @@ def trace(
         if hasattr(tracer.client, "capture"):
             # Its constants would be there once that graph has run.
             tracer.client.check_open("a compiled step is traced")
-        _check_unchanged(tracer, reach.finish(), given, inside)
-        program = Program(tracer, results, reach, given, memory)
+        _check_unchanged(tracer, builder.finish(), given, inside)
+        program = Program(tracer, results, builder, given, memory)
     except BaseException:
         tracer.put_back()
-        reach.guards.restore()
+        builder.guards.restore()
         raise
-    named = ((changing(value), path) for path, value in reach.objects)
+    named = ((changing(value), path) for path, value in builder.objects)
     program.findings = [*found, *(frozen(name, path) for name, path in named if name is not None)]
     return program
 

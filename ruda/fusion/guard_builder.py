@@ -41,7 +41,7 @@ from ruda.tensor.tensor import RudaTensor
 _LARGEST = 10_000
 
 
-class Reach:
+class GuardBuilder:
     """Fills ``guards``. ``tensors`` and ``objects`` are what was reached, each with its path."""
 
     def __init__(self) -> None:
