@@ -11,9 +11,9 @@ from typing import Any
 
 from ruda.core.errors import ArgumentError, CaptureError
 from ruda.core.mode import MODE
-from ruda.fusion.advice import changing, refused, slow
 from ruda.fusion.fast_path import FastPath, fast_path_of, given_by
 from ruda.fusion.lint import Finding
+from ruda.fusion.lint_speed import refused, retraced, slow_parts
 from ruda.fusion.memory import Memory, largest, memory_of
 from ruda.fusion.program import Program, trace
 from ruda.fusion.pytree import Given
@@ -175,8 +175,8 @@ class Compiled:
         results that nobody uses, copies for a layout.
         """
         where = _place_of(self.fn)
-        found = [f for program in self._all() for f in (*program.findings, *slow(program))]
-        found += [*self._refusals, *changing(self._reasons[1:], where)]
+        found = [f for program in self._all() for f in (*program.findings, *slow_parts(program))]
+        found += [*self._refusals, *retraced(self._reasons[1:], where)]
         return list(dict.fromkeys(found))
 
     def measure(self) -> None:

@@ -12,7 +12,7 @@ from ruda.fusion.lint import Finding
 _LARGE = 1 << 20
 
 
-def slow(program: Any) -> Iterator[Finding]:
+def slow_parts(program: Any) -> Iterator[Finding]:
     """The findings of one signature."""
     yield from _captured(program)
     yield from _doubles(program)
@@ -26,7 +26,7 @@ def refused(error: Any, where: str) -> Finding:
     return Finding(f"{error.op}: {error.what}", where, hint)
 
 
-def changing(reasons: Sequence[str], where: str) -> Iterator[Finding]:
+def retraced(reasons: Sequence[str], where: str) -> Iterator[Finding]:
     """What made a step be traced again more than once."""
     for reason in dict.fromkeys(reasons):
         if reasons.count(reason) > 1:
