@@ -24,7 +24,8 @@ def inner_of(kernel: Rows, name: str, form: str, loose: bool = False) -> str:
 
 def in_pairs(kernel: Rows, i: Input, loose: bool = False) -> bool:
     """Whether the packs of an operand are words of two elements."""
-    spread = i.form == "same" or (kernel.skewed and i.role == "column")
+    moved = kernel.skewed and i.role == "column" and i not in kernel.kept
+    spread = i.form == "same" or moved
     single = loose or kernel.vec == 1 or i.raw
     return i.dtype is bfloat16 and kernel.compute is float32 and not (spread or single)
 
@@ -38,10 +39,10 @@ def pack_of(kernel: Rows, i: Input, loose: bool = False) -> str:
 def fetched(kernel: Rows, i: Input, loose: bool = False) -> str:
     """A pack of an operand at element ``i`` of the row, which is the thread's pack ``p``."""
     start = f"{i.name}_data" + f" + {i.name}_at" * (not i.still)
+    if i in kernel.kept and not loose:
+        return _kept_pack(kernel, i)
     if kernel.skewed and i.role == "column" and i.form == "dense" and not loose:
         return f"fetch_across<VEC>({start}, i)"
-    if i in kernel.kept and not loose:
-        return f"*reinterpret_cast<const {pack_of(kernel, i)}*>({_kept_at(kernel, i.name)})"
     how = "spread" if i.form == "same" else "fetch_pairs" if in_pairs(kernel, i, loose) else "fetch"
     return f"{how}<VEC>({start} + {inner_of(kernel, i.name, i.form, loose)})"
 
@@ -87,7 +88,7 @@ def inside(kernel: Rows, free: bool = False) -> str:
 def skew_of(kernel: Rows) -> str:
     """Where packs begin and end, in all sides alike, and the thread's loose element."""
     first = next(i.name for i in kernel.of("rows"))
-    found = f"skew_of<VEC, {kernel.spare}>({first}_at, n)"
+    found = f"skew_of<VEC, {0 if kernel.keeps else kernel.spare}>({first}_at, n)"
     lines = [
         f"const Skew skew = {found};",
         "const int alone = loose_of(skew, lane);",
@@ -98,30 +99,57 @@ def skew_of(kernel: Rows) -> str:
 
 def kept(kernel: Rows) -> list[str]:
     """The columns' packs of a thread on their way into shared memory."""
-    mine = " && p % GROUPS == group" * (kernel.abreast > 1)
+    mine = "p % GROUPS == group" if kernel.abreast > 1 else "true"
     lines = [
         "    DYNAMIC_SHARED(char, columns);",
         "#pragma unroll",
         "    for (int p = 0; p < PER; ++p) {",
         "        const int i = (p * LANES + lane) * VEC;",
-        f"        if (i < n{mine}) {{",
+        f"        if ({mine} && i < n) {{",
+        *(line for i in kernel.kept for line in _kept_packs(kernel, i)),
     ]
-    for i in kernel.kept:
-        size = i.dtype.itemsize * kernel.vec
-        to = _kept_at(kernel, i.name)
-        lines.append(f"            copy_async<{size}>({to}, {i.name}_data + i);")
     return [*lines, "        }", "    }", "    fetches_end();"]
 
 
+def _kept_packs(kernel: Rows, i: Input) -> list[str]:
+    """The copy of one column's pack ``p``."""
+    pad, at = " " * 12, _kept_at(kernel, i.name)
+    if not kernel.skewed:
+        size = min(16, i.dtype.itemsize * kernel.vec)
+        step, part = kernel.threads * size, size // i.dtype.itemsize
+        return [
+            f"{pad}copy_async<{size}>({at} + {k * step}, {i.name}_data + i + {k * part});"
+            for k in range(kernel.vec // part)
+        ]
+    call = f"keep<VEC, {kernel.threads}>((u32*)({at}), threadIdx.x"
+    last = f"threadIdx.x == {kernel.threads - 1}"
+    return [
+        f"{pad}{call}, {i.name}_data, i, n);",
+        f"{pad}if ({last}) {call} + 1, {i.name}_data, i + VEC, n);",
+    ]
+
+
+def _kept_pack(kernel: Rows, i: Input) -> str:
+    """Pack ``p`` of a column out of shared memory."""
+    kind, at = pack_of(kernel, i), _kept_at(kernel, i.name)
+    if kernel.skewed:
+        more = f"{kind}, VEC, {kernel.threads}, {stored(i.dtype)}"
+        return f"kept_across<{more}>((const u32*)({at}), threadIdx.x, skew.head)"
+    if i.dtype.itemsize * kernel.vec > 16:
+        return f"fetch_apart<{kind}, {kernel.threads}>({at})"
+    return f"*reinterpret_cast<const {kind}*>({at})"
+
+
 def _kept_at(kernel: Rows, name: str) -> str:
-    """Where a thread keeps pack ``p`` of a column."""
+    """Where a thread keeps pack ``p`` of a column, or its first 16 bytes of that."""
     start = kernel.sent
     for i in kernel.kept:
-        size = i.dtype.itemsize * kernel.vec
+        room = kernel.room_of(i)
         if i.name == name:
             break
-        start += kernel.per * kernel.threads * size
-    return f"columns + {start} + (p * {kernel.threads} + threadIdx.x) * {size}"
+        start += kernel.per * room
+    mine = "" if kernel.skewed else f" + threadIdx.x * {min(16, i.dtype.itemsize * kernel.vec)}"
+    return f"columns + {start} + p * {room}{mine}"
 
 
 def starts_of(kernel: Rows, names: list[str], row: str, suffix: str = "") -> list[str]:

@@ -79,13 +79,20 @@ def source(kernel: Rows) -> str:
         half=32 * kernel.folded,
         shared=_scratch(kernel),
         header="shared_rows" if kernel.cluster > 1 else "rows",
-        more='\n#include "ruda/skewed_rows.cuh"' * kernel.skewed,
+        more=_more(kernel),
         cluster=_CLUSTER.format(kernel.cluster) if kernel.cluster > 1 else "",
         dims=f"__cluster_dims__(1, 1, {kernel.cluster}) " if kernel.cluster > 1 else "",
         constants="\n".join(constants),
         functions=kernel.program.functions,
         body=body,
     )
+
+
+def _more(kernel: Rows) -> str:
+    """The header of rows that begin anywhere, or of columns in shared memory in parts."""
+    parts = any(kernel.skewed or i.dtype.itemsize * kernel.vec > 16 for i in kernel.kept)
+    name = "kept_columns" if parts else "skewed_rows" if kernel.skewed else ""
+    return f'\n#include "ruda/{name}.cuh"' if name else ""
 
 
 def _scratch(kernel: Rows) -> str:
@@ -149,7 +156,7 @@ def _rows(kernel: Rows) -> str:
     for each in program.passes:
         if kernel.keeps and each is program.passes[-1]:
             lines.append("        fetches_arrive<0>();")
-            if kernel.abreast > 1:
+            if kernel.abreast > 1 or kernel.skewed:
                 lines.append("        if (first == start) __syncthreads();")
         lines += sweep(kernel, each, gathers=each is last)
     lines += [*_written(kernel), "    }"]

@@ -150,7 +150,7 @@ class Rows:
         if self.program.sums:
             return 512
         if self.skewed or self.compute.itemsize > 4:
-            return 768 if self.skewed and self.of("column") else 1024
+            return 768 if self.skewed and self.of("column") and not self.abreast > 1 else 1024
         return self.program.resident
 
     @property
@@ -197,8 +197,17 @@ class Rows:
     def shared(self) -> int:
         """Bytes of what the blocks of a cluster send each other, of the ring, and of columns."""
         nbytes = self.ring * sum(i.dtype.itemsize for i in self.of("rows"))
-        nbytes += sum(i.dtype.itemsize for i in self.kept)
-        return self.sent + self.vec * self.per * self.threads * nbytes
+        return self.sent + self.beside + self.vec * self.per * self.threads * nbytes
+
+    @property
+    def beside(self) -> int:
+        """Bytes of columns in shared memory."""
+        return self.per * sum(self.room_of(i) for i in self.kept)
+
+    def room_of(self, column: Input) -> int:
+        """Bytes of shared memory for a pack of a column of each thread."""
+        # Where rows begin anywhere the last thread's pack reaches into the next one.
+        return column.dtype.itemsize * self.vec * (self.threads + self.skewed)
 
     @property
     def sent(self) -> int:

@@ -17,6 +17,7 @@ from ruda.backends.cuda.prim.row_sharing import (
     spare_of,
     streamed_sharing,
     vector_of,
+    wants_small,
     with_columns,
 )
 from ruda.backends.cuda.row_programs import Input, Output, Program, Rows
@@ -56,8 +57,7 @@ class Kernel:
 
     def _make(self, vec: int) -> tuple[Launcher, int, Rows]:
         held, stream = self.programs
-        # What moves columns to where a row begins takes registers.
-        small = self.skewed and any(side.role == "column" for side in self.work.inputs)
+        small = wants_small(self.work, self.skewed)
         shape = held_sharing(self.work, held, vec, small) if held is not None else None
         program = stream if shape is None or held is None else held
         shape = shape or streamed_sharing(self.work, program, vec)
@@ -109,9 +109,8 @@ class Kernel:
             spare=spare_of(work.inputs, vec) if self.skewed else 0,
         )
         room = work.client.driver.shared_memory
-        if made.skewed:
-            return made
-        made = replace(made, ring=ring_of(made, shape.long, room))
+        if not made.skewed:
+            made = replace(made, ring=ring_of(made, shape.long, room))
         kept = with_columns(made, room)
         # Rows abreast have half of the blocks: few rows have more multiprocessors without.
         few = kept.abreast > 1 and work.rows < kept.abreast * self._resident(kept)
@@ -134,7 +133,8 @@ class Kernel:
     def _clusters(self, kernel: Rows, rows: int) -> int:
         """As many clusters as run at a time; more where each has but a few rows by turns."""
         here = self._resident(kernel)
-        if kernel.program.sums:
+        # Blocks that fill a multiprocessor are spread evenly, and nothing runs while one begins.
+        if kernel.program.sums or kernel.threads * kernel.abreast == kernel.resident:
             return here
         return max(here, -(-rows // _TURNS))
 

@@ -29,7 +29,7 @@ _KEEPING, _RESERVED = 4, 1 << 10
 # Rows of a block that share columns (four were slower), where one alone has no room for them, or
 # where all blocks of a multiprocessor would take so much that its first cache has too little left:
 # layer norm of 20000 is at 0.87 of a copy then, 0.84 with a row for each block.
-_ABREAST, _CALM = 2, 132 << 10
+_ABREAST, _CALM = (2, 4), 132 << 10
 # Bytes of an element of all columns that pay from two blocks on.
 _NARROW = 4
 
@@ -86,6 +86,13 @@ def skewed_vector(work: Work, layout: Layout, vec: int) -> int:
     columns = [layout.steps[s.name] for s in sides if s.role == "column"]
     loose = 2 * (whole - 1) + spare_of(work.inputs, whole)
     return whole if loose <= 32 and all(not any(outer) for outer, _ in columns) else 0
+
+
+def wants_small(work: Work, skewed: bool) -> bool:
+    """Whether columns ask for blocks of few threads, of which several fill a multiprocessor."""
+    sizes = [s.dtype.itemsize for s in work.inputs if s.role == "column"]
+    half = all(s.dtype.is_half for s in work.inputs if s.role == "rows")
+    return bool(sizes) and (skewed or (half and sum(sizes) > _NARROW))
 
 
 def spare_of(sides: Sequence[Any], vec: int) -> int:
@@ -201,15 +208,16 @@ def keeps(kernel: Rows, room: int) -> bool:
     """
     columns = kernel.of("column")
     narrow = len(columns) > 1 and sum(i.dtype.itemsize for i in columns) <= _NARROW
-    if kernel.cluster < (2 if narrow else _KEEPING) or not columns:
+    least = 2 if narrow or kernel.skewed or kernel.abreast > 1 else _KEEPING
+    if kernel.cluster < least or not columns:
         return False
     if kernel.program.sums or kernel.inner > 1:
         return False
     *early, last = kernel.program.passes
     known = {name for each in early for name in each.reads}
     for i in columns:
-        whole = i.form == "dense" and i.still and i.dtype.itemsize * kernel.vec % 16 == 0
-        if not whole or i.name not in last.reads:
+        whole = i.dtype.itemsize <= 4 if kernel.skewed else i.dtype.itemsize * kernel.vec % 16 == 0
+        if not (whole and i.form == "dense" and i.still) or i.name not in last.reads:
             return False
         if i.name in known or f"{i.name}[k]" in kernel.program.each:
             return False
@@ -222,9 +230,10 @@ def with_columns(kernel: Rows, room: int) -> Rows:
     """The class that keeps columns if there is room, of which rows abreast need half."""
     folds = any(each.folds for each in kernel.program.passes)
     alone = replace(kernel, keeps=keeps(kernel, room))
-    pair = replace(kernel, abreast=_ABREAST, keeps=True)
     half = all(i.dtype.is_half for i in kernel.of("rows"))
-    if folds or not half or not keeps(pair, room):
+    several = [replace(kernel, abreast=count, keeps=True) for count in _ABREAST]
+    pair = next((made for made in several if keeps(made, room)), None)
+    if folds or not half or pair is None:
         return alone
     calm = alone.shared * (alone.resident // alone.threads) <= _CALM
     return alone if alone.keeps and calm else pair
