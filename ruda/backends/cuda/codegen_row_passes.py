@@ -48,7 +48,7 @@ def sweep(kernel: Rows, each: Pass, gathers: bool) -> list[str]:
             f"{pad}if (active && alone >= 0) {{",
             f"{pad}    constexpr int VEC = 1;",
             f"{pad}    const int i = alone;",
-            *_pack(kernel, each, gathers, loose=True),
+            *pack_lines(kernel, each, gathers, loose=True),
             f"{pad}}}",
         ]
     return [*lines, *_folds(each), indented(each.then, 8)]
@@ -85,7 +85,7 @@ def _is_free(kernel: Rows, each: Pass) -> bool:
 
 def _guarded(kernel: Rows, each: Pass, gathers: bool) -> list[str]:
     pad = " " * 12
-    return [f"{pad}if (here) {{", *_pack(kernel, each, gathers), f"{pad}}}"]
+    return [f"{pad}if (here) {{", *pack_lines(kernel, each, gathers), f"{pad}}}"]
 
 
 def _undone(kernel: Rows, each: Pass) -> list[str]:
@@ -93,10 +93,10 @@ def _undone(kernel: Rows, each: Pass) -> list[str]:
     pad, names = " " * 16, [*(name for name, *_ in each.folds), *(each.grows or ())]
     before = [f"{pad}const T {name}_before = {name};" for name in names]
     after = [f"{pad}{name} = here ? {name} : {name}_before;" for name in names]
-    return [*before, *_pack(kernel, each, gathers=False), *after]
+    return [*before, *pack_lines(kernel, each, gathers=False), *after]
 
 
-def _pack(kernel: Rows, each: Pass, gathers: bool, loose: bool = False) -> list[str]:
+def pack_lines(kernel: Rows, each: Pass, gathers: bool, loose: bool = False) -> list[str]:
     """What one pass does with the packs at ``i``, or with a loose element as a pack of one."""
     pad = " " * 16
     lines, raw = [], "{}_loose" if loose else "{}_raw[p]"
@@ -121,7 +121,8 @@ def _pack(kernel: Rows, each: Pass, gathers: bool, loose: bool = False) -> list[
     if gathers:
         gather = kernel.program.gather
         for name in kernel.program.sums:
-            gather = gather.replace(f"{name}[k]", f"{name}[p][k]")
+            place = f"{name}_loose" if loose else f"{name}[p][k]"
+            gather = gather.replace(f"{name}[k]", place)
         lines.append(indented(gather, 16))
     for name in each.writes:
         form = "dense" if kernel.vec > 1 else "each"
@@ -168,10 +169,13 @@ def partial_rows(kernel: Rows) -> list[str]:
             lines += [
                 "#pragma unroll",
                 "    for (int p = 0; p < PER; ++p) {",
-                "        const int i = (p * LANES + lane) * VEC;",
-                f"        if (i < n) {{ EACH {to} = {name}[p][k]; }}",
+                f"        {pack_at(kernel)}",
+                f"        if (i < {end_of(kernel)}) {{ EACH {to} = {name}[p][k]; }}",
                 "    }",
             ]
+            if kernel.skewed:
+                alone = to.replace("i + k", "alone")
+                lines.append(f"    if (alone >= 0) {alone} = {name}_loose;")
             continue
         lines += [
             "    {",

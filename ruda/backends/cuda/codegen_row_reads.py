@@ -104,8 +104,8 @@ def kept(kernel: Rows) -> list[str]:
         "    DYNAMIC_SHARED(char, columns);",
         "#pragma unroll",
         "    for (int p = 0; p < PER; ++p) {",
-        "        const int i = (p * LANES + lane) * VEC;",
-        f"        if ({mine} && i < n) {{",
+        f"        {pack_at(kernel) if kernel.piped else 'const int i = (p * LANES + lane) * VEC;'}",
+        f"        if ({mine} && i < {end_of(kernel) if kernel.piped else 'n'}) {{",
         *(line for i in kernel.kept for line in _kept_packs(kernel, i)),
     ]
     return [*lines, "        }", "    }", "    fetches_end();"]
@@ -114,9 +114,13 @@ def kept(kernel: Rows) -> list[str]:
 def _kept_packs(kernel: Rows, i: Input) -> list[str]:
     """The copy of one column's pack ``p``."""
     pad, at = " " * 12, _kept_at(kernel, i.name)
+    size = min(16, i.dtype.itemsize * kernel.vec)
+    step, part = kernel.threads * size, size // i.dtype.itemsize
+    if kernel.skewed and kernel.piped:
+        kind = f"{stored(i.dtype)}*"
+        to = f"reinterpret_cast<{kind}>({at} + k / {part} * {step})[k % {part}]"
+        return [f"{pad}EACH {to} = {i.name}_data[i + k];"]
     if not kernel.skewed:
-        size = min(16, i.dtype.itemsize * kernel.vec)
-        step, part = kernel.threads * size, size // i.dtype.itemsize
         return [
             f"{pad}copy_async<{size}>({at} + {k * step}, {i.name}_data + i + {k * part});"
             for k in range(kernel.vec // part)
@@ -132,7 +136,7 @@ def _kept_packs(kernel: Rows, i: Input) -> list[str]:
 def _kept_pack(kernel: Rows, i: Input) -> str:
     """Pack ``p`` of a column out of shared memory."""
     kind, at = pack_of(kernel, i), _kept_at(kernel, i.name)
-    if kernel.skewed:
+    if kernel.skewed and not kernel.piped:
         more = f"{kind}, VEC, {kernel.threads}, {stored(i.dtype)}"
         return f"kept_across<{more}>((const u32*)({at}), threadIdx.x, skew.head)"
     if i.dtype.itemsize * kernel.vec > 16:
@@ -148,7 +152,8 @@ def _kept_at(kernel: Rows, name: str) -> str:
         if i.name == name:
             break
         start += kernel.per * room
-    mine = "" if kernel.skewed else f" + threadIdx.x * {min(16, i.dtype.itemsize * kernel.vec)}"
+    across = kernel.skewed and not kernel.piped
+    mine = "" if across else f" + threadIdx.x * {min(16, i.dtype.itemsize * kernel.vec)}"
     return f"columns + {start} + p * {room}{mine}"
 
 
@@ -248,7 +253,7 @@ def begun(kernel: Rows) -> list[str]:
         f"    for (int s = 0; s < {kernel.ring - 1}; ++s) {{",
         "        const i64 next = begin + s * step;",
     ]
-    return [*lines, *_send(kernel, "next", "s"), "    }", "    }"]
+    return [*lines, *send_row(kernel, "next", "s"), "    }", "    }"]
 
 
 def ahead_of(kernel: Rows) -> list[str]:
@@ -269,15 +274,15 @@ def _taken(kernel: Rows) -> list[str]:
     lines += ["#pragma unroll", "        for (int p = 0; p < PER; ++p) {"]
     for i in kernel.of("rows"):
         kind = pack_of(kernel, i)
-        slot = _slot(kernel, i.name, "stage")
+        slot = slot_of(kernel, i.name, "stage")
         lines.append(f"            {i.name}_raw[p] = *reinterpret_cast<const {kind}*>({slot});")
     lines += ["        }", f"        const int free = stage == 0 ? {far} : stage - 1;"]
     lines.append(f"        const i64 far = row + {far} * step;")
-    lines += _send(kernel, "far", "free")
+    lines += send_row(kernel, "far", "free")
     return [*lines, f"        stage = stage == {far} ? 0 : stage + 1;"]
 
 
-def _send(kernel: Rows, row: str, stage: str) -> list[str]:
+def send_row(kernel: Rows, row: str, stage: str) -> list[str]:
     """The packs of a row on their way into a stage of the ring; an empty group past the last."""
     rows = kernel.of("rows")
     starts = "".join(f" const i64 {s};" for s in starts_of(kernel, [i.name for i in rows], row))
@@ -285,20 +290,20 @@ def _send(kernel: Rows, row: str, stage: str) -> list[str]:
         f"        if ({row} < at.rows) {{{starts}",
         "#pragma unroll",
         "            for (int p = 0; p < PER; ++p) {",
-        "                const int i = (p * LANES + lane) * VEC;",
-        "                if (i < n) {",
+        f"                {pack_at(kernel)}",
+        f"                if (i < {end_of(kernel)}) {{",
     ]
     for i in rows:
         place = f"{i.name}_data + {i.name}_at + {inner_of(kernel, i.name, i.form)}"
         size = i.dtype.itemsize * kernel.vec
-        slot = _slot(kernel, i.name, stage)
+        slot = slot_of(kernel, i.name, stage)
         lines.append(f"                    copy_async<{size}>({slot}, {place});")
     return [*lines, "                }", "            }", "        }", "        fetches_end();"]
 
 
-def _slot(kernel: Rows, name: str, stage: str) -> str:
+def slot_of(kernel: Rows, name: str, stage: str) -> str:
     """Where a thread keeps pack ``p`` of an operand in a stage of the ring."""
-    start = kernel.sent
+    start = kernel.sent + kernel.beside
     for i in kernel.of("rows"):
         size = i.dtype.itemsize * kernel.vec
         if i.name == name:

@@ -9,6 +9,7 @@ what is done in a pass, ``codegen_row_reads`` what it reads.
 from __future__ import annotations
 
 from ruda.backends.cuda.codegen_row_passes import columns, indented, partial_rows, sweep
+from ruda.backends.cuda.codegen_row_pipes import piped
 from ruda.backends.cuda.codegen_row_reads import (
     ahead_of,
     begun,
@@ -50,12 +51,14 @@ typedef Mail<T, CLUSTER, HALF> Post;
 
 def source(kernel: Rows) -> str:
     """The CUDA C of one kernel."""
-    body = columns(kernel) if kernel.mode == "columns" else _rows(kernel)
+    write = piped if kernel.piped else columns if kernel.mode == "columns" else _rows
+    body = write(kernel)
     named = (i.name for i in kernel.inputs if i.role not in ("one", "value"))
     strides = (*named, *(o.name for o in kernel.outs))
     fields = "".join(f", {s}_outer[{kernel.outer}], {s}_inner[{kernel.inner}]" for s in strides)
     fields += "".join(f"; double {s}" for s in kernel.program.scalars)
     constants = [f"    const T {s} = T(at.{s});" for s in kernel.program.scalars]
+    constants += _placed(kernel) if kernel.piped else []
     for i in (*kernel.of("one"), *kernel.of("value")):
         kind, star = i.value if i.raw else "T", "*" * (i.role == "one")
         constants.append(f"    const {kind} {i.name} = to<{kind}>({star}{i.name}_data);")
@@ -78,7 +81,7 @@ def source(kernel: Rows) -> str:
         parameters=", ".join(_parameters(kernel)),
         half=32 * kernel.folded,
         shared=_scratch(kernel),
-        header="shared_rows" if kernel.cluster > 1 else "rows",
+        header=_header(kernel),
         more=_more(kernel),
         cluster=_CLUSTER.format(kernel.cluster) if kernel.cluster > 1 else "",
         dims=f"__cluster_dims__(1, 1, {kernel.cluster}) " if kernel.cluster > 1 else "",
@@ -86,6 +89,13 @@ def source(kernel: Rows) -> str:
         functions=kernel.program.functions,
         body=body,
     )
+
+
+def _header(kernel: Rows) -> str:
+    """How threads and blocks share rows."""
+    if kernel.piped:
+        return "shared_pipes" if kernel.cluster > 1 else "piped_rows"
+    return "shared_rows" if kernel.cluster > 1 else "rows"
 
 
 def _more(kernel: Rows) -> str:

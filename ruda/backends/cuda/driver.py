@@ -24,7 +24,9 @@ from ruda.core.devices import Device, known_clients
 from ruda.core.errors import DeviceError
 
 _MAJOR, _MINOR, _MULTIPROCESSORS, _SHARED = 75, 76, 16, 97
-_MOST_SHARED = 8
+_MOST_SHARED, _WIDE_CLUSTERS = 8, 14
+# In the source of kernels whose clusters are larger than all devices have them.
+_WIDE = "__cluster_dims__(1, 1, 16)"
 # Kernels that an error of the device names.
 RECENT = 8
 _TO_DEVICE, _TO_HOST, _ON_DEVICE = 1, 2, 3
@@ -97,6 +99,8 @@ class Driver:
                 module = driver.moduleLoadData(cache.cubin(source, name, self.arch))
                 module = self._modules.setdefault(source, module)
             found = self._functions[name, source] = driver.moduleGetFunction(module, name)
+            if _WIDE in source:
+                driver.funcSetAttribute(int(found), _WIDE_CLUSTERS, 1)
             if self._may_chain and chaining.waits(source):
                 self._waiting.add(int(found))
         function = int(found)

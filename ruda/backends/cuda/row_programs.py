@@ -110,7 +110,8 @@ class Rows:
     rows are ``skewed`` they begin anywhere, and their packs at multiples of one all the same;
     ``spare`` elements behind a pack are read, too. Where blocks of a row work ``apart``, each has
     a piece of it, and nothing is folded. Blocks of a cluster may have several rows ``abreast``,
-    each with threads of its own, and all with the same columns.
+    each with threads of its own, and all with the same columns. A ``piped`` one has two passes, and
+    is a row further in the first than in the second.
     """
 
     program: Program
@@ -131,6 +132,7 @@ class Rows:
     spare: int = 0
     apart: bool = False
     abreast: int = 1
+    piped: bool = False
 
     @property
     def threads(self) -> int:
@@ -142,7 +144,7 @@ class Rows:
         """Whether blocks walk over rows that they have on their way beforehand."""
         # The threads of a cluster keep more: there is no room for the next row beside it.
         ahead = bool(self.program.sums) and self.cluster == 1
-        return self.mode == "held" and (ahead or self.ring > 0)
+        return self.piped or (self.mode == "held" and (ahead or self.ring > 0))
 
     @property
     def resident(self) -> int:
@@ -177,6 +179,7 @@ class Rows:
         size += f"_cluster{self.cluster}" if self.cluster > 1 else ""
         size += "_apart" * self.apart + "_keeps" * self.keeps + "_skewed" * self.skewed
         size += f"_abreast{self.abreast}" if self.abreast > 1 else ""
+        size += "_piped" * self.piped
         return f"{self.program.name}_{codes}_to_{outs or code_of(self.row_dtype)}_{size}"
 
     @property
@@ -207,7 +210,8 @@ class Rows:
     def room_of(self, column: Input) -> int:
         """Bytes of shared memory for a pack of a column of each thread."""
         # Where rows begin anywhere the last thread's pack reaches into the next one.
-        return column.dtype.itemsize * self.vec * (self.threads + self.skewed)
+        across = self.skewed and not self.piped
+        return column.dtype.itemsize * self.vec * (self.threads + across)
 
     @property
     def sent(self) -> int:

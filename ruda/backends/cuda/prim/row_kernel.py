@@ -12,8 +12,10 @@ from ruda.backends.cuda.prim.row_operands import Side, Work, layout_of
 from ruda.backends.cuda.prim.row_sharing import (
     Sharing,
     held_sharing,
+    piped_sharing,
     ring_of,
     skewed_vector,
+    skews_sums,
     spare_of,
     streamed_sharing,
     vector_of,
@@ -45,6 +47,8 @@ class Kernel:
         self.programs = held, stream
         self.vec = vector_of(work, self.layout)
         skewed = skewed_vector(work, self.layout, self.vec) if skews else 0
+        if skewed and held is not None and held.sums:
+            skewed *= skews_sums(work, held, self.layout, skewed)
         self.vec, self.skewed = skewed or self.vec, skewed > 0
         self._made: dict[int, tuple[Launcher, int, Rows]] = {}
 
@@ -58,7 +62,11 @@ class Kernel:
     def _make(self, vec: int) -> tuple[Launcher, int, Rows]:
         held, stream = self.programs
         small = wants_small(self.work, self.skewed)
-        shape = held_sharing(self.work, held, vec, small) if held is not None else None
+        shape = None
+        if held is not None:
+            skewed = self.skewed and vec > 1
+            shape = piped_sharing(self.work, held, vec, self.layout, skewed)
+            shape = shape or held_sharing(self.work, held, vec, small)
         program = stream if shape is None or held is None else held
         shape = shape or streamed_sharing(self.work, program, vec)
         kernel = self.kernel(program, shape, vec)
@@ -108,6 +116,8 @@ class Kernel:
             skewed=self.skewed and vec > 1,
             spare=spare_of(work.inputs, vec) if self.skewed else 0,
         )
+        if shape.ring:
+            return replace(made, ring=shape.ring, keeps=shape.keeps, piped=True, spare=0)
         room = work.client.driver.shared_memory
         if not made.skewed:
             made = replace(made, ring=ring_of(made, shape.long, room))
@@ -122,13 +132,20 @@ class Kernel:
         if kernel.apart:
             blocks *= -(-work.length // (kernel.per * kernel.lanes * kernel.vec))
         if kernel.cluster > 1:
-            return min(blocks, self._clusters(kernel, blocks))
+            return self._alike(kernel, min(blocks, self._clusters(kernel, blocks)))
         if kernel.walks:
-            return int(min(blocks, here * (8 if kernel.threads <= 128 else 512 // kernel.threads)))
+            each = 8 if kernel.threads <= 128 else 512 // kernel.threads
+            return self._alike(kernel, int(min(blocks, here * each)))
         if kernel.mode == "stream" and len(kernel.program.passes) > 1:
             nbytes = sum(s.dtype.itemsize for s in work.inputs if s.role == "rows") * work.length
             return int(min(blocks, here * max(1, min(2, _CACHED // (max(nbytes, 1) * here)))))
         return min(blocks, 2**31 - 1)
+
+    def _alike(self, kernel: Rows, blocks: int) -> int:
+        """So many blocks that those of one have rows that begin alike, where sums need that."""
+        if not (kernel.piped and kernel.skewed):
+            return blocks
+        return max(1, blocks // kernel.vec) * kernel.vec
 
     def _clusters(self, kernel: Rows, rows: int) -> int:
         """As many clusters as run at a time; more where each has but a few rows by turns."""

@@ -30,6 +30,11 @@ _KEEPING, _RESERVED = 4, 1 << 10
 # where all blocks of a multiprocessor would take so much that its first cache has too little left:
 # layer norm of 20000 is at 0.87 of a copy then, 0.84 with a row for each block.
 _ABREAST, _CALM = (2, 4), 132 << 10
+# Rows of sums in two passes, the second a row later: threads of a block and blocks of a cluster, in
+# the order of their worth; registers of a thread for sums; rows in the ring, at least; bytes of
+# what blocks send; and packs up to which one block keeps a row.
+PIPES = ((64, 1), (128, 1), (256, 1), (512, 1), (512, 2), (512, 4), (512, 8), (512, 16))
+_SUMMED, _PIPE, _MAIL, _PIPED = 64, 3, 1 << 10, 1 << 30
 # Bytes of an element of all columns that pay from two blocks on.
 _NARROW = 4
 
@@ -43,6 +48,8 @@ class Sharing(NamedTuple):
     long: bool = False
     cluster: int = 1
     apart: bool = False
+    ring: int = 0
+    keeps: bool = False
 
 
 def vector_of(work: Work, layout: Layout) -> int:
@@ -159,6 +166,58 @@ def _shared(
         if blocks <= min(most, limit) and (per == kept or shares != _FULL):
             return Sharing("held", lanes, per, cluster=blocks)
     return None
+
+
+def piped_sharing(
+    work: Work, program: Program, vec: int, layout: Layout, skewed: bool = False
+) -> Sharing | None:
+    """How blocks keep rows in a ring and their sums in registers; None where they cannot.
+
+    Where rows are ``skewed`` columns lie beside the ring, moved to where packs begin.
+    """
+    if not _pipes(work, program, vec, layout) or not _has_clusters(work.client):
+        return None
+    packs, size = (work.length if skewed else work.length + vec - 1) // vec, _size(work)
+    if not skewed and packs <= _PIPED:
+        return None
+    rows, columns = (
+        sum(s.dtype.itemsize for s in work.inputs if s.role == role) for role in ("rows", "column")
+    )
+    for threads, blocks in PIPES:
+        per = -(-packs // (threads * blocks))
+        own = per * threads * vec
+        if per * vec * len(program.sums) * size > _SUMMED:
+            continue
+        room = (work.client.driver.shared_memory + _RESERVED) * threads // _BLOCK
+        room -= _RESERVED + _MAIL
+        for keeps in (True,) if skewed or not columns else (True, False):
+            ring = min(_MOST_AHEAD, (room - own * columns * keeps) // (own * rows))
+            if ring >= _PIPE:
+                return Sharing("held", threads * blocks, per, False, blocks, False, ring, keeps)
+    return None
+
+
+def skews_sums(work: Work, program: Program, layout: Layout, vec: int) -> bool:
+    """Whether rows that begin anywhere may be read by packs of ``vec`` where sums are kept."""
+    if len(layout.outer) > 1:
+        return False
+    return piped_sharing(work, program, vec, layout, skewed=True) is not None
+
+
+def _pipes(work: Work, program: Program, vec: int, layout: Layout) -> bool:
+    """Whether the second pass of two may be done a row later, and packs lie whole in memory."""
+    if len(program.passes) != 2 or not program.sums or vec == 1 or program.faults:
+        return False
+    first, second = program.passes
+    known = {name for name, *_ in first.folds}
+    plain = all(how == "Sum" for _, how, _ in first.folds) and not (first.writes or second.folds)
+    early = not known & set(re.findall(r"\w+", program.gather))
+    if not (plain and early) or any(s.by or s.raw for s in work.inputs):
+        return False
+    steps = [(s, *layout.steps[s.name]) for s in work.inputs if s.role in ("rows", "column")]
+    whole = all(s.dtype.itemsize * vec in (4, 8, 16) for s, *_ in steps if s.role == "rows")
+    still = all(not any(outer) for s, outer, _ in steps if s.role == "column")
+    return whole and still and all(inner[-1] == 1 for *_, inner in steps)
 
 
 def _has_clusters(client: Any) -> bool:

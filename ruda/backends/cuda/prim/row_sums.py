@@ -12,7 +12,7 @@ from ruda.backends.cuda.launch import Launcher
 from ruda.backends.cuda.memory import allocate
 from ruda.backends.cuda.prim.row_kernel import Kernel
 from ruda.backends.cuda.prim.row_operands import Work
-from ruda.backends.cuda.prim.row_sharing import Sharing, held_sharing
+from ruda.backends.cuda.prim.row_sharing import Sharing, held_sharing, piped_sharing
 from ruda.backends.cuda.row_programs import Program
 from ruda.backends.cuda.source import instance
 from ruda.backends.cuda.types import code_of, stored
@@ -33,8 +33,10 @@ class Summing:
 
     def __init__(self, work: Work, program: Program, alone: Program) -> None:
         self.work, self.program, self.client = work, program, work.client
-        self.rows = Kernel(work, program, alone)
-        if held_sharing(work, program, self.rows.vec) is None:
+        self.rows = Kernel(work, program, alone, skews=True)
+        vec, layout = self.rows.vec, self.rows.layout
+        piped = piped_sharing(work, program, vec, layout, self.rows.skewed)
+        if piped is None and held_sharing(work, program, vec) is None:
             # Clusters that keep a row have no room for sums: another launch makes them.
             name = f"{program.name}_rows"
             self.rows = Kernel(work, replace(program, name=name, sums=(), gather=""), alone)

@@ -1,0 +1,170 @@
+"""CUDA C of row kernels that are a row further in their first pass than in their second.
+
+What the blocks of a cluster have folded of a row travels while they are at the next one: between
+the two a block waits for nobody. Rows are in a ring in shared memory, out of which both passes read
+them, so that registers are left for sums over rows.
+"""
+
+from __future__ import annotations
+
+from ruda.backends.cuda.codegen_row_passes import indented, pack_lines, partial_rows
+from ruda.backends.cuda.codegen_row_reads import (
+    inside,
+    kept,
+    pack_at,
+    pack_of,
+    send_row,
+    skew_of,
+    slot_of,
+    starts_of,
+)
+from ruda.backends.cuda.row_programs import Pass, Rows
+
+
+def piped(kernel: Rows) -> str:
+    """The loop over rows, and sums over rows behind it."""
+    first, _ = kernel.program.passes
+    names = [name for name, *_ in first.folds]
+    values = [i.name for i in kernel.of("row")]
+    far = kernel.ring - 1
+    lines = [f"    T {s}[PER][VEC] = {{}};" for s in kernel.program.sums]
+    lines += [f"    T {v} = T(0), {v}_late = T(0), {v}_next = T(0);" for v in values]
+    lines += [f"    T {name}_late = T(0);" for name in names] * (kernel.cluster == 1)
+    if kernel.skewed:
+        lines += _skewed(kernel)
+    lines += [*(kept(kernel) if kernel.keeps else []), *_begun(kernel)]
+    lines += [
+        "    for (i64 row = start; row - step < at.rows; row += step) {",
+        "        const bool active = row < at.rows, late = row > start;",
+        f"        const int last = stage == 0 ? {far} : stage - 1;",
+        f"        const i64 later = row + step, before = row - step, far = row + {far} * step;",
+        *[f"        {v}_late = {v}; {v} = {v}_next;" for v in values],
+        *_values(kernel, "later"),
+        *[f"        {name}_late = {name}; {name} = {name}_next;" for name in _loose(kernel)],
+        *_alone(kernel, "later"),
+        *[f"        T {name} = {start};" for name, _, start in first.folds],
+        "        if (active) {",
+        f"        fetches_arrive<{kernel.ring - 2}>();",
+        indented(kernel.program.before, 8),
+        *_swept(kernel, first, "stage", gathers=True),
+        "        }",
+        *_exchanged(kernel, names),
+        *_second(kernel, names, values),
+        *send_row(kernel, "far", "last"),
+        f"        stage = stage == {far} ? 0 : stage + 1;",
+        "        ++turn;",
+        "    }",
+        *partial_rows(kernel),
+    ]
+    return "\n".join(lines)
+
+
+def _begun(kernel: Rows) -> list[str]:
+    """The first rows of the ring, and the values of the first."""
+    return [
+        "    DYNAMIC_SHARED(char, ring);",
+        "    int stage = 0;",
+        *_values(kernel, "start"),
+        *_alone(kernel, "start"),
+        f"    for (int s = 0; s < {kernel.ring - 1}; ++s) {{",
+        "        const i64 next = start + s * step;",
+        *send_row(kernel, "next", "s"),
+        "    }",
+        *(["    cluster_wait();"] * (kernel.cluster > 1)),
+    ]
+
+
+def _values(kernel: Rows, row: str) -> list[str]:
+    """What belongs to a row that is still to come."""
+    lines = []
+    for i in kernel.of("row"):
+        place = f"place<{kernel.outer}>({row}, at.osize, at.{i.name}_outer)"
+        lines.append(f"        if ({row} < at.rows) {i.name}_next = to<T>({i.name}_data[{place}]);")
+    return lines
+
+
+def _loose(kernel: Rows) -> list[str]:
+    """The variables of a thread's loose elements."""
+    return [f"{i.name}_loose" for i in kernel.of("rows")] if kernel.skewed else []
+
+
+def _skewed(kernel: Rows) -> list[str]:
+    """Where packs begin in the rows of this block, in all alike, and its loose elements.
+
+    A block has every so many rows that they do: its sums stay those of the same places.
+    """
+    first = kernel.of("rows")[0]
+    lines = [f"    const i64 {s};" for s in starts_of(kernel, [first.name], "start")]
+    lines.append(f"    {skew_of(kernel)}")
+    for i in kernel.of("rows"):
+        name, kind = f"{i.name}_loose", pack_of(kernel, i, True)
+        lines.append(f"    {kind} {name} = {{}}, {name}_late = {{}}, {name}_next = {{}};")
+    return [*lines, *[f"    T {name}_loose = T(0);" for name in kernel.program.sums]]
+
+
+def _alone(kernel: Rows, row: str) -> list[str]:
+    """The loose elements of a row that is still to come."""
+    if not kernel.skewed:
+        return []
+    names = [i.name for i in kernel.of("rows")]
+    starts = "".join(f" const i64 {s};" for s in starts_of(kernel, names, row))
+    found = [f"{n}_loose_next = fetch<1>({n}_data + {n}_at + alone);" for n in names]
+    return [f"        if (alone >= 0 && {row} < at.rows) {{{starts} {' '.join(found)} }}"]
+
+
+def _swept(kernel: Rows, each: Pass, stage: str, gathers: bool) -> list[str]:
+    """All packs of a thread, out of a stage of the ring."""
+    lines = [
+        "#pragma unroll",
+        "        for (int p = 0; p < PER; ++p) {",
+        f"            {pack_at(kernel)}",
+        f"            if ({inside(kernel)}) {{",
+    ]
+    for i in kernel.of("rows"):
+        kind, slot = pack_of(kernel, i), slot_of(kernel, i.name, stage)
+        lines.append(f"                {kind} {i.name}_raw[PER];")
+        lines.append(f"                {i.name}_raw[p] = *reinterpret_cast<const {kind}*>({slot});")
+    lines += [*pack_lines(kernel, each, gathers), "            }", "        }"]
+    if kernel.skewed:
+        lines += ["        if (alone >= 0) {", "            constexpr int VEC = 1;"]
+        lines.append("            const int i = alone;")
+        lines += [*pack_lines(kernel, each, gathers, loose=True), "        }"]
+    return lines
+
+
+def _exchanged(kernel: Rows, names: list[str]) -> list[str]:
+    """This row's parts go out when those of the row before have come in."""
+    count, warps = len(names), kernel.threads // 32
+    scratch = "scratch.scratch" if kernel.cluster > 1 else "scratch"
+    lines = [
+        f"        T parts[{count}] = {{{', '.join(names)}}}, whole[{count}];",
+        f"        hand_in<HALF>(parts, {scratch}, turn);",
+    ]
+    if kernel.cluster > 1:
+        lines.append("        if (late) come_in(whole, scratch, turn - 1);")
+    else:
+        lines += [f"        whole[{k}] = {name}_late;" for k, name in enumerate(names)]
+    lines.append("        __syncthreads();")
+    lines.append(f"        take_out<{warps}, HALF>(parts, {scratch}, turn);")
+    if kernel.cluster > 1:
+        lines.append("        if (active) hand_out(parts, scratch, turn);")
+    else:
+        lines += [f"        {name}_late = parts[{k}];" for k, name in enumerate(names)]
+    return lines
+
+
+def _second(kernel: Rows, names: list[str], values: list[str]) -> list[str]:
+    """The second pass over the row before."""
+    first, second = kernel.program.passes
+    outs = [o.name for o in kernel.outs]
+    return [
+        "        if (late) {",
+        *[f"        const i64 {s};" for s in starts_of(kernel, outs, "before")],
+        *[f"        const T {v} = {v}_late;" for v in values],
+        *[f"        const auto {name} = {name}_late;" for name in _loose(kernel)],
+        *[f"        T {name} = whole[{k}];" for k, name in enumerate(names)],
+        indented(kernel.program.before, 8),
+        indented(first.then, 8),
+        *_swept(kernel, second, "last", gathers=False),
+        "        }",
+    ]
