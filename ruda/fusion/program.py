@@ -200,6 +200,38 @@ class Program:
                 commit(calls)
         return out, None
 
+    def uncommitted(
+        self, given: Given, restore: Callable[[], None]
+    ) -> tuple[Any, list[tuple[Any, Any]]]:
+        """As ``run`` without the commit: the outputs, and each target with its new value's handle.
+
+        Kernels may have overwritten state, which the caller has copies of; ``restore`` puts it back
+        between two runs, where a graph is made of a step that has not run.
+        """
+        if self.bounded and hasattr(self.client, "exact"):
+            with self.client.exact():
+                return self._uncommitted(given, restore)
+        return self._uncommitted(given, restore)
+
+    def _uncommitted(self, given: Given, restore: Callable[[], None]) -> Any:
+        whole = self._whole()
+        if whole is not None and whole.graph is None:
+            whole.run(given)
+            restore()
+            self._capture(whole)
+            whole = self.captured
+        if whole is not None:
+            look, inside = whole.run(given), self.inside
+            out, _ = self.finish(given, look, inside)
+        else:
+            look = looker(self._stepped(given), self.replay.registers)
+            inside = self.updates.overwritten if self.updates is not None else set()
+            out, _ = self.finish(given, look, inside)
+            if self.updates is not None:
+                self.updates.run(look)
+        places = [(source.fetch(given), value) for source, value, _ in self.writes]
+        return out, [(target, target if v in inside else look(v)) for target, v in places]
+
     def _stepped(self, given: Given) -> list[Any]:
         """The registers of a run of the steps one by one."""
         runs = self.runs

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 from ruda.core.mode import MODE, NODES, Using
 from ruda.core.spec import Spec
-from ruda.fusion.graph import Graph, Value
+from ruda.fusion.graph import Graph
+from ruda.fusion.passes import improve
 from ruda.fusion.program import Program, looker
 from ruda.fusion.pytree import Given, rebuilt
 from ruda.fusion.replay import Replay
@@ -96,25 +97,36 @@ class _Eager:
 
 
 def compare(program: Program, given: Given, fn: Callable[[], Any]) -> Report:
-    """Run a compiled and an eager step from the same state, and put that back."""
+    """Run a compiled and an eager step from the same state, and put that back.
+
+    The compiled one is the one that calls run, down to its graph on a device that has one.
+    """
     targets = [source.fetch(given) for source, _, _ in program.writes]
     needed = 3 * sum(value.spec.nbytes for _, value, _ in program.writes if value.spec)
     if needed > _available(program.client):
         return Report((), f"needs {needed / 2**30:.1f} GB")
-    compiled, state, early = _compiled(program, given)
     leaves = {id(t.handle.root or t.handle): t.node for t in program.leaf_tensors(given)}
     eager = _Eager(leaves)
     kept = [_copied(program.client.base(target), target) for target in targets]
     settings = [(setattr, leaf, "grad", leaf.grad) for leaf in leaves.values()]
     settings += [generator.advancing(0) for generator, _ in program.draws]
+
+    def restore(versions: int = 0) -> None:
+        back = [(target, copy, versions) for target, copy in zip(targets, kept, strict=True)]
+        commit([*program.client.writes(back), *settings])
+
+    try:
+        compiled, state = _compiled(program, given, restore)
+    finally:
+        restore()
+    early = _early(program, given)
     try:
         with Using(MODE.get().but(tracer=eager)):
             outputs = _arrays(fn())
         changed = [_read(program.client, target).copy() for target in targets]
         gradients = eager.gradients() if eager.early is None else eager.early
     finally:
-        back = [(target, copy, 1) for target, copy in zip(targets, kept, strict=True)]
-        commit([*program.client.writes(back), *settings])
+        restore(1)
     both = [leaf for leaf in early if leaf in gradients]
     entries = [
         *_compared("output", compiled, outputs),
@@ -124,23 +136,29 @@ def compare(program: Program, given: Given, fn: Callable[[], Any]) -> Report:
     return Report(tuple(entries))
 
 
-def _compiled(program: Program, given: Given) -> tuple[list[Any], list[Any], dict[Leaf, Any]]:
-    """Outputs and new state of a replay without its commit, and its early gradients."""
+def _compiled(
+    program: Program, given: Given, restore: Callable[[], None]
+) -> tuple[list[Any], list[Any]]:
+    """Outputs and new state of a run as calls have it."""
+    out, state = program.uncommitted(given, restore)
+    return _arrays(out), [_read(program.client, value).copy() for _, value in state]
+
+
+def _early(program: Program, given: Given) -> dict[Leaf, Any]:
+    """Gradients as they are before the optimizer, by the kernels of a step that gives them out."""
+    if not program.early_grads:
+        return {}
     wanted = [*program.wanted, *program.early_grads.values()]
     graph = Graph()
-    graph.instructions = list(program.everything)
+    # Passes change instructions where they are, and those of the program are in use.
+    graph.instructions = [i.but() for i in program.everything]
     used = [v for i in graph.instructions for v in i.inputs] + wanted
     graph.inputs = list({v for v in used if v.kind not in ("result", "constant")})
     graph.prune(wanted)
+    improve(graph, wanted, program.client)
     replay = Replay(graph, wanted)
-    slots = replay.run(given)
-
-    def values(value: Value) -> Any:
-        return _read(program.client, slots[replay.registers[value]]).copy()
-
-    out, _ = program.finish(given, looker(slots, replay.registers))
-    state = [values(value) for _, value, _ in program.writes]
-    return _arrays(out), state, {leaf: values(v) for leaf, v in program.early_grads.items()}
+    look = looker(replay.run(given), replay.registers)
+    return {leaf: _read(program.client, look(v)).copy() for leaf, v in program.early_grads.items()}
 
 
 def _copied(spec: Spec, handle: Any) -> Any:

@@ -319,10 +319,12 @@ def test_the_shadow_check_sees_a_difference_and_says_when_it_cannot_run(
         state.assign(state + 1.0)
         return x * 2.0
 
-    step(X)
-    instruction = next(i for i in _only(step).everything if i.op == "multiply")
+    step.memory(X)
+    program = _only(step)
+    instruction = next(i for i in program.graph.instructions if i.op == "multiply")
     run = instruction.run
     monkeypatch.setattr(instruction, "run", lambda h, c: run(h, 2.5))
+    program.bind()
     report = step.check(X)
     assert report.worst == pytest.approx(0.25)
     monkeypatch.setattr(shadow, "_available", lambda client: 0)
