@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import threading
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ruda.core import config
@@ -62,6 +63,7 @@ DeviceLike: TypeAlias = "Device | str"
 KINDS = ("cpu", "cuda", "null")
 _clients: dict[Device, Client] = {}
 _default: Device | None = None
+_making = threading.RLock()
 
 
 def client(device: Any = None) -> Client:
@@ -70,7 +72,11 @@ def client(device: Any = None) -> Client:
     found = _clients.get(where)
     if found is None:
         backends = importlib.import_module("ruda.backends")
-        found = _clients.setdefault(where, backends.make_client(where))
+        # One client for a device, whichever threads ask for it first.
+        with _making:
+            found = _clients.get(where)
+            if found is None:
+                found = _clients[where] = backends.make_client(where)
     return found
 
 
@@ -84,6 +90,12 @@ def default_device() -> Device:
         return _default
     named = config.value("RUDA_DEVICE")
     return Device.parse(named) if named else _automatic_device()
+
+
+def default_gpu() -> Device:
+    """The GPU that is meant where nobody names one: the default device if it is one, or cuda:0."""
+    chosen = default_device()
+    return chosen if chosen.kind == "cuda" else Device("cuda")
 
 
 @functools.cache

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from ruda.backends import probe
 from ruda.core import devices
-from ruda.core.devices import Device, default_device, set_default_device
+from ruda.core.devices import Device, default_gpu, set_default_device
 from ruda.core.errors import DeviceError
 
 
@@ -36,8 +36,7 @@ def gpu(device: Any = None) -> Any:
     Raises ``DeviceError`` that says what is missing where there is none.
     """
     if device is None:
-        chosen = default_device()
-        device = chosen if chosen.kind == "cuda" else "cuda:0"
+        device = default_gpu()
     where = Device.parse(f"cuda:{device}" if isinstance(device, int) else device)
     if where.kind != "cuda":
         raise DeviceError("cuda", "not a GPU", where, 'an index or a name such as "cuda:0"')

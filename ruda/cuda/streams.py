@@ -134,6 +134,10 @@ class Event:
 
     def record(self, stream: Stream | None = None) -> None:
         """Happen after all that is queued in ``stream`` (None: the current one) now."""
+        if stream is not None and stream._client is not self._client:
+            what, hint = "an event of another GPU", "Event(device=stream.device)"
+            got = f"an event of {self._client.device} in a stream of {stream.device}"
+            raise DeviceError("record", what, got, hint=hint)
         ptr = self._client.now.stream if stream is None else stream.ptr
         with self._client.failures("event"):
             self._client.driver.record(self._event, ptr)
@@ -169,6 +173,9 @@ class Event:
                 what = "has no time" if event._recorded else "was never recorded"
                 hint = "Event(enable_timing=True) and record()"
                 raise ArgumentError("elapsed_time", f"an event {what}", hint=hint)
+        if end._client is not self._client:
+            got = f"{self._client.device} and {end._client.device}"
+            raise DeviceError("elapsed_time", "events of two GPUs have no common clock", got)
         self.synchronize()
         end.synchronize()
         return float(self._client.driver.elapsed(self._event, end._event))

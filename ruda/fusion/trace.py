@@ -101,6 +101,8 @@ class Tracer:
         if not self.inlining:
             self.graph.turn = getattr(MODE.get().recorder, "turn", None)
         symbols = [self.symbol(h, s) for h, s in zip(handles, plan.specs, strict=True)]
+        if plan.op.kind == "transfer":
+            self._check_stays(plan.out.client)
         # What the device would run as other operators is those operators, which can be fused.
         by_body = getattr(plan.run, "by_body", False)
         if by_body and not any(isinstance(symbol, TracedInt) for symbol in symbols):
@@ -111,6 +113,14 @@ class Tracer:
             return symbols, self._view(plan, symbols, outputs[0])
         results = [Symbol(self, value, value.spec) for value in outputs]
         return symbols, tuple(results) if plan.out.__class__ is tuple else results[0]
+
+    def _check_stays(self, client: Any) -> None:
+        """Raise for a copy to another GPU: what is behind it would be of two devices."""
+        kinds = client.device.kind, self.client.device.kind
+        if client is not self.client and kinds == ("cuda", "cuda"):
+            what, hint = "a compiled step runs on one device", "one step for each device"
+            got = f"a copy from {self.client.device} to {client.device}"
+            raise refusal("compile", what, got, hint=hint)
 
     def _inlined(self, plan: Any, symbols: list[Any]) -> Any:
         """The results of the body of ``plan`` in memory of their own."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ruda.core.devices import Device
+from ruda.core.devices import Device, default_gpu
 from ruda.core.devices import client as client_of
 from ruda.core.dtypes import ALL, DType, as_dtype, complex128, float64
 from ruda.core.errors import ArgumentError, DeviceError, DTypeError, ShapeError
@@ -131,7 +131,7 @@ def empty(shape: Any, *, dtype: Any = None, device: Any = None, pin: bool = Fals
     if pin:
         if device is not None and Device.parse(device).kind != "cpu":
             raise DeviceError("empty", "pinned memory is the CPU's", device, '"cpu"')
-        gpu: Any = client_of("cuda")
+        gpu: Any = client_of(default_gpu())
         kind = client_of("cpu").defaults.floating if dtype is None else as_dtype(dtype, "empty")
         return gpu.pinned_empty(normalize_shape(shape, "empty"), kind)
     # Zeros cost the same as uninitialised memory on the CPU, which maps fresh pages lazily.

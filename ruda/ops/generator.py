@@ -10,7 +10,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from ruda.core.devices import client
+from ruda.core.devices import client, default_gpu
 from ruda.core.errors import ArgumentError, DeviceError, DTypeError, StrategyError
 from ruda.core.shapes import index
 from ruda.ops.reference import philox
@@ -161,7 +161,7 @@ def _check_engine(engine: str) -> None:
         raise ArgumentError("Generator", "unknown engine", repr(engine), '"philox" or "vendor"')
     if engine == "vendor":
         try:
-            client("cuda")
+            client(default_gpu())
         except DeviceError as error:
             what = f"no generator of a vendor's library is there ({error.what})"
             expected, hint = "a CUDA device with cuRAND", 'engine="philox"'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ruda.core.devices import Device
+from ruda.core.devices import Device, default_gpu
 from ruda.core.devices import client as client_of
 from ruda.core.errors import ArgumentError, DeviceError
 from ruda.ops.cast import to
@@ -47,13 +47,13 @@ def copy_(x: RudaTensor, src: Any, /) -> RudaTensor:
 
 
 def pin_memory(x: RudaTensor, /) -> RudaTensor:
-    """A copy of ``x`` in page-locked memory, from which a GPU copies without waiting.
+    """A copy of ``x`` in page-locked memory, from which any GPU copies without waiting.
 
     Raises ``DeviceError`` for a tensor that is not on the CPU, or where there is no GPU.
     """
     if x.device.kind != "cpu":
         raise DeviceError("pin_memory", "not on the CPU", x.device, hint="x.cpu() first")
-    gpu: Any = client_of("cuda")
+    gpu: Any = client_of(default_gpu())
     return gpu.pinned(x)
 
 

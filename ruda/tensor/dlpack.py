@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ruda.core import dtypes
+from ruda.core.devices import Device, default_gpu
 from ruda.core.devices import client as client_of
 from ruda.core.errors import ArgumentError, DeviceError, DTypeError
 from ruda.core.mode import MODE
@@ -129,6 +130,8 @@ def of_device(source: Any) -> Any:
         if kind not in (capsules.CUDA, capsules.CUDA_MANAGED):
             return None
         client: Any = client_of(f"cuda:{index}")
+        # Producers record their events on the current device.
+        client.order.current()
         try:
             capsule = source.__dlpack__(stream=client.now.stream, max_version=(1, 0))
         except TypeError:
@@ -143,10 +146,21 @@ def of_device(source: Any) -> Any:
     return spec, client.borrow(shown.address, spec, shown.owner, shown.read_only)
 
 
+def _holder(source: Any, address: int) -> Any:
+    """The client of the GPU that ``address`` belongs to, which the interface does not tell."""
+    index = getattr(getattr(source, "device", None), "id", None)
+    if not isinstance(index, int) and address:
+        gpu: Any = client_of(default_gpu())
+        index = gpu.driver.owner(address)
+        if index < 0:
+            raise ArgumentError("asarray", "not memory of a GPU", f"{address:#x}")
+    return client_of(default_gpu() if index is None else Device("cuda", int(index)))
+
+
 def _of_interface(source: Any) -> tuple[Any, capsules.Shown]:
     facts = source.__cuda_array_interface__
     address, read_only = facts["data"]
-    client: Any = client_of(f"cuda:{getattr(getattr(source, 'device', None), 'id', 0)}")
+    client = _holder(source, address)
     client.await_stream(facts.get("stream"))
     dtype = dtypes.as_dtype(np.dtype(facts["typestr"]), "asarray")
     shape = tuple(facts["shape"])

@@ -75,7 +75,7 @@ class CudaClient(Traffic, Exchange, Steps, InPlace):
         self.driver = driver
         self.defaults = Defaults()
         self.main = driver.new_stream()
-        self.now = _Now(int(self.main.ptr), driver.activate)
+        self.now = _Now(int(self.main.ptr), self._enter)
         self.pool = pool_of(driver, out_of_memory, self.now)
         self.order = Order(driver, self.now, self.now.stream)
         self.staging = Staging(driver)
@@ -88,6 +88,13 @@ class CudaClient(Traffic, Exchange, Steps, InPlace):
             self.guards.zones = RedZones(driver, self.now)
             self.checks.append(self.guards.zones.check)
         self.blocking = any(config.value(n) == "1" for n in _BLOCKING)
+
+    def _enter(self) -> None:
+        """A thread asks for its stream for the first time."""
+        order = getattr(self, "order", None)
+        # Among several GPUs each operator says whose it is.
+        if order is None or not order.crowded:
+            self.driver.activate()
 
     def __repr__(self) -> str:
         return f"CudaClient({self.device}, {self.driver.arch})"
@@ -121,7 +128,7 @@ class CudaClient(Traffic, Exchange, Steps, InPlace):
 
     def bind(self, plan: Any) -> Callable[..., Any]:
         """The function from input handles to output handles for one plan."""
-        op, _ = plan.op, self.now.stream
+        op, _ = plan.op, self.order.current()
         if plan.shares:
             return self._view(plan)
         run = self._bound(plan, op)

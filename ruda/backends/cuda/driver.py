@@ -11,16 +11,16 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from cupy_backends.cuda.api import driver, runtime
 
-from ruda.backends.cuda import batches, cache, chaining
+from ruda.backends.cuda import batches, cache, chaining, crowd
 from ruda.backends.cuda.bindings import binding
 from ruda.backends.cuda.client import CudaClient
 from ruda.backends.cuda.memory import Block
-from ruda.core.devices import Device, known_clients
+from ruda.core.devices import Device
 from ruda.core.errors import DeviceError
 
 _MAJOR, _MINOR, _MULTIPROCESSORS, _SHARED = 75, 76, 16, 97
@@ -30,7 +30,7 @@ _WIDE = "__cluster_dims__(1, 1, 16)"
 # Kernels that an error of the device names.
 RECENT = 8
 _TO_DEVICE, _TO_HOST, _ON_DEVICE = 1, 2, 3
-_NO_MEMORY, _NOT_READY = 2, 600
+_NO_MEMORY, _NOT_READY, _REACHED_ALREADY = 2, 600, 704
 
 
 class OutOfDeviceMemory(Exception):
@@ -79,6 +79,8 @@ class Driver:
         # Kernels that wait by themselves for those ahead of them; before sm_90 the wait is nothing.
         self._may_chain = major >= 9
         self._waiting: set[int] = set()
+        # The devices whose memory this one reads by itself.
+        self._reached: set[int] = set()
         # The most dynamic shared memory that each kernel was asked for, beyond what all may have.
         self._most_shared: dict[int, int] = {}
 
@@ -166,15 +168,16 @@ class Driver:
 
     def memory(self) -> tuple[int, int]:
         """Bytes that are free, and bytes in all."""
-        self.activate()
-        free, total = runtime.memGetInfo()
+        with self.visited():
+            free, total = runtime.memGetInfo()
         return int(free), int(total)
 
     def allocate_host(self, nbytes: int) -> tuple[int, int]:
         """Page-locked memory that the device sees: its address on the host and on the device."""
-        self.activate()
-        host = int(runtime.hostAlloc(nbytes, runtime.hostAllocMapped | runtime.hostAllocPortable))
-        return host, int(runtime.pointerGetAttributes(host).devicePointer)
+        flags = runtime.hostAllocMapped | runtime.hostAllocPortable
+        with self.visited():
+            host = int(runtime.hostAlloc(nbytes, flags))
+            return host, int(runtime.pointerGetAttributes(host).devicePointer)
 
     def release_host(self, address: int) -> None:
         """Give page-locked memory back by its address on the host; waits for the device."""
@@ -182,8 +185,8 @@ class Driver:
 
     def new_stream(self, priority: int | None = None) -> Any:
         """A stream that does not wait for the legacy default stream; ``ptr`` is its number."""
-        self.activate()
-        return _Stream(priority or 0)
+        with self.visited():
+            return _Stream(priority or 0)
 
     def to_device(self, target: int, source: int, nbytes: int, stream: int) -> None:
         """Queue a copy from the host's memory."""
@@ -212,8 +215,8 @@ class Driver:
 
     def wait_all(self) -> None:
         """Wait for all that is queued on the device."""
-        self.activate()
-        runtime.deviceSynchronize()
+        with self.visited():
+            runtime.deviceSynchronize()
 
     def stream_done(self, stream: int) -> bool:
         """Whether nothing is left to do in ``stream``."""
@@ -227,9 +230,9 @@ class Driver:
 
     def new_event(self, timing: bool = False, shared: bool = False) -> int:
         """An event: one that measures time, or one for other processes, or one that only orders."""
-        self.activate()
         flags = 0 if timing else runtime.eventDisableTiming
-        return int(runtime.eventCreateWithFlags(flags | shared * runtime.eventInterprocess))
+        with self.visited():
+            return int(runtime.eventCreateWithFlags(flags | shared * runtime.eventInterprocess))
 
     def release_event(self, event: int) -> None:
         """Give an event back; waits that are queued on it still count."""
@@ -264,6 +267,7 @@ class Driver:
 
     def end_capture(self, stream: int) -> tuple[int, int]:
         """The graph that was taken down, and that graph made ready to launch."""
+        self.activate()
         graph = int(runtime.streamEndCapture(stream))
         try:
             if self.chains:
@@ -298,7 +302,8 @@ class Driver:
 
     def open_memory(self, handle: bytes) -> int:
         """The address here of an allocation of another process."""
-        return int(runtime.ipcOpenMemHandle(handle, runtime.cudaIpcMemLazyEnablePeerAccess))
+        with self.visited():
+            return int(runtime.ipcOpenMemHandle(handle, runtime.cudaIpcMemLazyEnablePeerAccess))
 
     def close_memory(self, address: int) -> None:
         """Let go of another process' allocation."""
@@ -310,21 +315,44 @@ class Driver:
 
     def open_event(self, handle: bytes) -> int:
         """An event of another process."""
-        return int(runtime.ipcOpenEventHandle(handle))
+        with self.visited():
+            return int(runtime.ipcOpenEventHandle(handle))
 
     def properties(self) -> dict[str, Any]:
         """The facts of the device by the driver's names."""
         return dict(runtime.getDeviceProperties(self.index))
 
+    @staticmethod
+    def owner(address: int) -> int:
+        """The index of the device whose memory ``address`` lies in."""
+        return int(runtime.pointerGetAttributes(address).device)
+
     def peer(self, other: int) -> bool:
         """Whether this device reads the memory of ``other`` directly."""
         return bool(runtime.deviceCanAccessPeer(self.index, other))
 
+    def reach(self, other: int) -> None:
+        """Let this device read the memory of ``other`` itself, where it can."""
+        if other in self._reached or not self.peer(other):
+            return
+        with self.visited():
+            try:
+                runtime.deviceEnablePeerAccess(other)
+            except runtime.CUDARuntimeError as error:
+                if error.status != _REACHED_ALREADY:
+                    raise
+        self._reached.add(other)
+
     def lend_to_cupy(self, pool: Any) -> None:
-        """Let CuPy take its memory from ``pool``."""
-        from cupy.cuda import MemoryPointer, UnownedMemory, set_allocator
+        """Let CuPy take its memory of this device from ``pool``."""
+        from cupy.cuda import MemoryPointer, UnownedMemory, get_allocator, set_allocator
+
+        others = get_allocator()
 
         def lend(nbytes: int) -> Any:
+            # CuPy has one allocator for all devices, and asks it for memory of the current one.
+            if runtime.getDevice() != self.index:
+                return others(nbytes)
             address, size = pool.take(nbytes)
             block = Block()
             block.pool, block.address, block.size = pool, address, size
@@ -336,6 +364,22 @@ class Driver:
     def activate(self) -> None:
         """Make this the device of the calling thread."""
         runtime.setDevice(self.index)
+
+    @contextlib.contextmanager
+    def visited(self) -> Iterator[None]:
+        """Make this the device of the calling thread in the block alone.
+
+        Garbage is collected anywhere, so what ends objects leaves the device as it was.
+        """
+        before = runtime.getDevice()
+        if before == self.index:
+            yield
+            return
+        runtime.setDevice(self.index)
+        try:
+            yield
+        finally:
+            runtime.setDevice(before)
 
 
 def make(device: Device) -> CudaClient:
@@ -349,13 +393,4 @@ def make(device: Device) -> CudaClient:
         raise DeviceError("device", f"no usable GPU ({error})", device, hint='"cpu"') from None
     if device.index >= count:
         raise DeviceError("device", "no such GPU", device, f"cuda:0 to cuda:{count - 1}")
-    made = CudaClient(device, Driver(device), OutOfDeviceMemory)
-    crowd([c for c in known_clients() if isinstance(c, CudaClient)], made)
-    return made
-
-
-def crowd(others: Sequence[CudaClient], made: CudaClient) -> None:
-    """With a second GPU in use, what is launched makes its own the current one first."""
-    for client in (*others, made) if others else ():
-        client.keep_order()
-        client.order.crowded = True
+    return crowd.join(lambda: CudaClient(device, Driver(device), OutOfDeviceMemory))

@@ -16,12 +16,10 @@ LEGACY, PER_THREAD = 1, 2
 
 def _after(driver: Any, stream: int, other: Any, its: int) -> None:
     """Let ``stream`` of one device wait for what is queued in a stream of another."""
-    other.activate()
     event = other.new_event()
     other.record(event, its)
     driver.stream_wait(stream, event)
     other.release_event(event)
-    driver.activate()
 
 
 class Exchange:
@@ -33,6 +31,8 @@ class Exchange:
     order: Order
     staging: Staging
     guarded: bool
+    faults: Any
+    check_open: Callable[[str], None]
 
     def queue_of(self, handle: Any) -> int:
         """The stream in which the values of ``handle`` are made."""
@@ -61,22 +61,33 @@ class Exchange:
         self.driver.release_event(event)
 
     def from_peer(self, plan: Any) -> Callable[..., Any]:
-        """A copy from another GPU, in order with both."""
+        """A copy from another GPU, in order with both; by way of the host where there is no other.
+
+        The driver finds the way; see ``can_access_peer``.
+        """
         source, out, nbytes = plan.specs[0], plan.out, plan.out.nbytes
         other: Any = source.client
+        index = other.device.index
+        self.driver.reach(index)
 
         def run(h: Any) -> Any:
+            for client in (self, other):
+                client.check_open("a tensor is copied between GPUs")
+            if not nbytes:
+                return allocate(self.pool, out)
             if not source.contiguous:
                 h = other.dense_copy(source, h)
             stream = other.order.producer(h)
             other.order.reads(h, stream)
             self.driver.activate()
-            target = allocate(self.pool, out)
-            _after(self.driver, self.now.stream, other.driver, stream.ptr)
-            index = other.device.index
-            self.driver.from_peer(target.address, h.address, nbytes, self.now.stream, index)
+            target, here = allocate(self.pool, out), self.now.stream
+            _after(self.driver, here, other.driver, stream.ptr)
+            self.driver.from_peer(target.address, h.address, nbytes, here, index)
             # Its memory is not to be changed or handed out before the copy has read it.
-            _after(other.driver, stream.ptr, self.driver, self.now.stream)
+            _after(other.driver, stream.ptr, self.driver, here)
+            # Another thread may have ended the epoch in which it was read.
+            other.order.reads(h, stream)
+            self.faults.follow(other.faults)
             return target
 
         return run

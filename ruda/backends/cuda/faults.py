@@ -232,6 +232,8 @@ class Faults:
     def __init__(self, client: Any) -> None:
         self._driver, self._now, self._checks = client.driver, client.now, client.checks
         self.waits = Waits()
+        # Of GPUs from which something was copied to this one: what is read here may be of theirs.
+        self._before: set[Faults] = set()
         self._words: Any = None
         self._record = self._claimed = 0
 
@@ -252,6 +254,17 @@ class Faults:
         self._driver.wait(int(apart.ptr))
         self._words = words
         self._checks.append(self.check)
+
+    def follow(self, other: Faults) -> None:
+        """What happened up to now on the device of ``other`` may show here."""
+        found = {other, *other._before} - {self} - self._before
+        if found and not self._before:
+            self._checks.append(self._check_before)
+        self._before |= found
+
+    def _check_before(self) -> None:
+        for other in list(self._before):
+            other.check()
 
     def check(self) -> None:
         """Raise what was recorded and forget it; call it once the device's work is done."""

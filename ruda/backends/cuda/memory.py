@@ -247,7 +247,8 @@ class Pool:
 
     def _none_left(self, nbytes: int) -> OutOfMemoryError:
         free, total = self.driver.memory()
-        got = f"{nbytes:,} bytes asked for, {free:,} of {total:,} free, {self.used:,} in use"
+        got = f"{nbytes:,} bytes asked for on cuda:{self.driver.index}"
+        got += f", {free:,} of {total:,} free, {self.used:,} in use"
         if self.limit is not None:
             got += f", a limit of {self.limit:,}"
         held = snapshot.largest(self)

@@ -191,7 +191,8 @@ class Order:
 
     def gave(self, address: int) -> None:
         """A block comes back: what the current stream did with it may be of this very epoch."""
-        mark, stream = self.mark_of(address), self.current()
+        # Garbage is collected anywhere: the device of the thread stays the one that it is.
+        mark, stream = self.mark_of(address), self.states[self.now.stream]
         if mark.writer is stream:
             mark.epoch = stream.epoch
 

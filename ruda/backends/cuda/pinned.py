@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -44,6 +44,8 @@ class Staging:
 
     def __init__(self, driver: Any) -> None:
         self.driver = driver
+        # That of other GPUs, which see each other's page-locked memory.
+        self.others: Sequence[Staging] = ()
         self.free: defaultdict[int, list[int]] = defaultdict(list)
         self.pieces: dict[int, int] = {}
         self.events: list[int] = []
@@ -68,8 +70,10 @@ class Staging:
         return raw[: count * dtype.itemsize].view(dtype).reshape(shape)
 
     def holds(self, address: int, nbytes: int) -> bool:
-        """Whether this memory of the host is page-locked, by this client."""
-        pieces = list(self.pieces.items())
+        """Whether this memory of the host is page-locked, by the client of any GPU."""
+        pieces = [*self.pieces.items()]
+        for other in self.others:
+            pieces += other.pieces.items()
         return any(a <= address and address + nbytes <= a + size for a, size in pieces)
 
     def send(self, target: int, array: Any, stream: int, lax: bool = False) -> None:

@@ -176,6 +176,7 @@ class Steps(Planning):
 
     def bind_region(self, whole: Any) -> Callable[..., tuple[Any, ...]]:
         """The function that runs a region of a compiled step."""
+        self.order.current()
         run = self._bound_region(whole)
         return self.blocked(whole, run) if self.blocking else run
 

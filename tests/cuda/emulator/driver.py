@@ -148,11 +148,18 @@ class EmulatedDriver:
         """The facts of the device by the driver's names."""
         return {"name": b"Emulated", "major": 9, "minor": 0, "totalGlobalMem": self.total}
 
+    def owner(self, address: int) -> int:
+        """The only one."""
+        return self.index
+
     def peer(self, other: int) -> bool:
         """There is no other."""
         return False
 
     def activate(self) -> None:
+        """There is no other."""
+
+    def reach(self, other: int) -> None:
         """There is no other."""
 
     def launch(self, kernel: int, *rest: int) -> None:

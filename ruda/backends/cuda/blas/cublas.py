@@ -39,6 +39,7 @@ class Library:
             raise StrategyError("matmul", what, client.device, hint=hint) from None
         self.now, self.order = client.now, client.order
         self.module = cublas
+        client.driver.activate()
         self.handle = cublas.create()
         self.exact: bool | None = None
         self._stream = functools.cache(lambda number: Stream.from_external(_Number(number)))

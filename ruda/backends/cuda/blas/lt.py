@@ -110,6 +110,8 @@ class Library:
     def __init__(self, client: Any, module: Any) -> None:
         self.client = client
         self.module = module
+        # A handle is of the device that is current when it is made.
+        client.driver.activate()
         self.handle = module.create()
         self.version = int(module.get_version())
         self.workspaces: dict[int, int] = {}

@@ -94,6 +94,8 @@ class Graph:
         self.barred = [] if tensor_cores else [notes.TENSOR_CORE, notes.DOWN_CONVERT_INPUTS]
         self.barred += [notes.NONDETERMINISTIC] * ordered
         self.kinds = cudnn.data_type
+        # Handles and kernels are of the device that is current when they are made.
+        client.driver.activate()
         self.handle = _handle(client.device.index)
         wide = self.kinds.DOUBLE if dtype.name == "float64" else self.kinds.FLOAT
         self.graph = cudnn.pygraph(

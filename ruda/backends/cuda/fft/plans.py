@@ -49,6 +49,7 @@ class Plan:
 
     def __init__(self, client: Any, cufft: Any, shape: Transform) -> None:
         self.client, self.cufft = client, cufft
+        client.driver.activate()
         self.number = cufft.create()
         # At exit the bindings are taken apart before the plans are, and the driver frees all.
         weakref.finalize(self, cufft.destroy, self.number).atexit = False

@@ -27,6 +27,7 @@ class Library:
 
     def __init__(self, client: Any, module: Any) -> None:
         self.client, self.module = client, module
+        client.driver.activate()
         self.handle = module.create_generator(_PHILOX)
         self._lock = threading.Lock()
 

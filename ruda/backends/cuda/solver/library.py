@@ -40,6 +40,7 @@ class Solver:
     def __init__(self, client: Any, solver: Any, blas: Any) -> None:
         self.client = client
         self.solver, self.blas = solver, blas
+        client.driver.activate()
         self._handles = (solver.create(), blas.create())
         self.params = solver.create_params()
         self._stream = 0

@@ -1,0 +1,33 @@
+"""Several GPUs in one process: who is there, and what that changes for each of them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+_made: list[Any] = []
+# Two threads may each make the first client of another GPU: one of them has to see both.
+_turn = threading.Lock()
+
+
+def join(make: Callable[[], Any]) -> Any:
+    """The client that ``make`` makes, after it and those of all other GPUs know that they are many.
+
+    With a second GPU in use, what is launched makes its own the current one first.
+    """
+    with _turn:
+        made = make()
+        known = [c for c in _made if c.device != made.device]
+        _made.append(made)
+        if known:
+            tell([*known, made])
+        return made
+
+
+def tell(clients: list[Any]) -> None:
+    """Let ``clients``, one for each GPU, know of each other."""
+    for client in clients:
+        client.order.crowded = True
+        client.staging.others = [c.staging for c in clients if c is not client]
+        client.keep_order()
