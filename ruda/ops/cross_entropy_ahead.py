@@ -153,7 +153,10 @@ def _row(
 ) -> Any:
     """The mean or sum of losses, how much each counts in it, and its gradient where it is ``made``.
 
-    Classes lie on the last axis.
+    ``logits [..., V]`` with the classes on the last axis, ``target [...]``. Results: ``loss []``;
+    ``lse [...]``, the log-sum-exp of each example; ``share []``, by which each counts;
+    ``dx [..., V]``, or ``[0]`` where it is not ``made``. ``lse`` and ``share`` are of float32 or
+    float64, the others of the dtype of the logits. Raises as ``cross_entropy`` does.
     """
     kind, axis = statistics_dtype(logits.spec), logits.ndim - 1
     share = full((), 1, dtype=kind, device=logits.device)

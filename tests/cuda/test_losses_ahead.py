@@ -12,6 +12,7 @@ import ruda
 import ruda.nn.functional as F
 from ruda.core.errors import IndexRangeError, RudaError, VersionError
 from ruda.ops import cross_entropy_ahead
+from ruda.ops.table import TABLE
 from ruda.testing import assert_close
 from tests.cuda.test_joint_losses import labels
 from tests.cuda.test_regions import launched, normal
@@ -204,3 +205,16 @@ def test_what_does_not_fit_is_told_of_as_without_gradients(device: str) -> None:
                 F.cross_entropy(given, places)
             said.append(str(caught.value))
         assert said[0] == said[1] and said[0].startswith("cross_entropy:")
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float64"])
+@pytest.mark.parametrize("made", [False, True])
+def test_shapes_and_dtypes_of_the_four_results(device: str, dtype: str, made: bool) -> None:
+    kind = "float64" if dtype == "float64" else "float32"
+    for where in ("cpu", device):
+        x = normal(6, 40, dtype=dtype).reshape((2, 3, 40)).to(where)
+        target = labels(6, 40, (1,)).reshape((2, 3)).to(where)
+        found = TABLE["cross_entropy_ahead"].call(x, target, -100, 0.0, 0.0, True, made)
+        assert [y.shape for y in found] == [(), (2, 3), (), (2, 3, 40) if made else (0,)]
+        assert [y.dtype.name for y in found] == [dtype, kind, kind, dtype]
+        assert found[2].item() == pytest.approx(1 / 5, rel=1e-6)
