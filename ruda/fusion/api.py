@@ -76,7 +76,7 @@ class Compiled:
         # What kept calls from being traced, the last few.
         self._refusals: deque[Finding] = deque(maxlen=max_signatures)
         self._lock = threading.RLock()
-        # The last call, if another one like it can be told at a glance.
+        # That of the last call, if it has one.
         self._fast_path: FastPath | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 
 from ruda.fusion.graph import Instruction, Value
 
-# As many operators have to stand between one and the first that waits for it.
+# An instruction has slack if the longest way through it is shorter than the longest by so many.
 _SLACK = 4
 # In a graph that is so deep, and more, results that nobody in it reads go beside the deepest one.
 _DEEP = 6
@@ -24,8 +24,8 @@ _MOST_BYTES, _MOST_PRODUCTS = 1 << 24, 1 << 29
 def branch(instructions: Sequence[Instruction]) -> dict[Instruction, int]:
     """The small instructions that are off the longest way through the graph, and their branches.
 
-    Those that have time, and products, are of the first one. For others the end of the graph may
-    have to wait: they are of the second one, since in the first they would stand behind all of it.
+    Branch 0 has those with slack, and of those that only the end of the graph waits for products.
+    Branch 1 has the rest of these: behind all of branch 0 they could make the end wait.
     """
     makers = {v: i for i in instructions for v in i.outputs}
     up: dict[Instruction, int] = {}

@@ -1,4 +1,4 @@
-"""A traced step as one thing that the device repeats by itself: on CUDA a graph.
+"""A traced step on fixed places, which a device repeats by itself: on CUDA as a graph.
 
 Everything that differs between calls lies at fixed places: arguments are copied into slots, Python
 scalars into a page, state stays where it is and is overwritten at the end. What leaves the step is
@@ -57,11 +57,11 @@ class Notes:
 class Captured:
     """``graph`` on fixed places. ``writes`` are pairs of a handle of state and its next value.
 
-    Of the values that are ``wanted`` at its end those that are ``shown`` leave it.
+    The values ``wanted`` are kept to its end; those among them that are ``shown`` leave it.
 
     With ``rehearsed`` there is no memory behind arguments, and operators are bound for this object
     alone: it can tell what it would need, and cannot run. A ``frugal`` one has no second branch,
-    which keeps its operands for longer.
+    since that would keep operands for longer.
 
     With ``zero_copy``, the arguments of a call, these are read where they lie, and only calls whose
     arguments lie there as well can be served. ``runs`` counts the runs of the step.

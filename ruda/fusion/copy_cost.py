@@ -1,7 +1,7 @@
-"""Whether a step on fixed places would spend its time on bringing arguments there and results away.
+"""Whether copies of arguments and results would cost a captured step more than it saves.
 
-A graph saves launches. Where arguments and results are so large that their copies take longer than
-the launches of all operators, which run in the shadow of the work then, it would save nothing.
+A graph saves launches. Where arguments and results are so large that copying them takes longer than
+launching all operators, launches hide behind the work, and a graph would save nothing.
 """
 
 from __future__ import annotations

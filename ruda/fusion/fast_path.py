@@ -1,8 +1,8 @@
 """The last call of a compiled step, kept so that another one like it is known at a glance.
 
-In a loop most calls give tensors of the same specs at the same addresses, or nothing at all. What
-the key of arguments, the look for shared memory and the choice of a graph would find out again is
-then known: only what has nothing to do with arguments is left to be asked.
+In a loop most calls give tensors of the same specs at the same addresses, or nothing at all. Then
+the key of arguments, the check for shared memory and the choice of a graph would come out as
+before: only the preconditions that do not depend on arguments are left to be asked.
 """
 
 from __future__ import annotations

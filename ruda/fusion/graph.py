@@ -73,7 +73,7 @@ class Instruction:
         inputs: Sequence[Value] | None = None,
         outputs: Sequence[Value] | None = None,
     ) -> Instruction:
-        """A copy of it that is another one in what is given; a ``plan`` has its own ``run``."""
+        """A copy with what is given replaced; a ``plan`` brings its own ``run``."""
         known = self if plan is None else plan
         made = Instruction(
             self.op if plan is None else plan.op.name,
@@ -86,7 +86,7 @@ class Instruction:
         return made
 
     def follow(self, instead: dict[Value, Value]) -> None:
-        """Read other values in the stead of those that ``instead`` says they are."""
+        """Read the values that ``instead`` has for operands."""
         self.inputs = tuple(instead.get(v, v) for v in self.inputs)
         for value in self.outputs:
             # Of a view, whose memory may be that of a result that is another's now.

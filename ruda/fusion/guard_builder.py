@@ -1,4 +1,4 @@
-"""From the user functions that run in a trace to the values their code can reach.
+"""Builds the guards of a trace: from the user functions that run to what their code can reach.
 
 A function's globals, closure cells and defaults are where it starts; from there it follows the
 attribute names that the running code mentions, into containers, objects, classes and modules. A
@@ -247,7 +247,7 @@ class GuardBuilder:
     def _inherited(
         self, path: str, value: Any, classes: Sequence[type], names: Set[str]
     ) -> list[tuple[str, Any]]:
-        """What ``classes`` have under ``names``, and that what comes before them has nothing."""
+        """What ``classes`` have under ``names``; that nothing comes before it is guarded."""
         out, free = [], set()
         lacking: dict[type, set[str]] = {cls: set() for cls in classes if _is_users(cls)}
         for name in names:

@@ -174,7 +174,7 @@ class Contents:
 
 
 class Absent:
-    """Names that a namespace had nothing under, though the code that ran asks for them.
+    """Names that a namespace does not have, though the code that ran asks for them.
 
     ``space`` shows the names of a function's globals, of an object or of a class, ``owner``.
     """

@@ -1,4 +1,4 @@
-"""Operators that write at some places of a state, such as a cache: into it, where it lies.
+"""Operators that write some elements of a state, such as a cache, do so where it lies.
 
 Out of place each would copy all of the state for the few elements that it writes, and the state
 would be copied over at the end once more.

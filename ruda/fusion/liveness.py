@@ -1,4 +1,4 @@
-"""How many bytes are in use at each place of a graph, and between which of its places."""
+"""Liveness: from where to where memory is in use, and how many bytes are at each place."""
 
 from __future__ import annotations
 

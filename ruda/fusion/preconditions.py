@@ -1,7 +1,7 @@
-"""What a program relies on besides Python values: leaves, handles, and which memory is apart.
+"""The preconditions of a program besides guards on Python values: gradients, handles, aliasing.
 
-A trace takes handles that differ for memory that differs, so a call whose arguments or gradients
-show memory of the state needs a program of its own.
+A trace takes different handles for different memory, so a call whose arguments or gradients alias
+state needs a program of its own.
 """
 
 from __future__ import annotations
@@ -111,9 +111,9 @@ class Preconditions:
         gradients: list[tuple[Gradient, Any]],
         known: set[int],
     ) -> None:
-        """What was read as one with something else, by its handle, and has to stay that very one.
+        """Note the handles that have two roles, such as an argument that is also state.
 
-        ``known`` are the handles of state.
+        They have to be the same at each call. ``known`` are the handles of state.
         """
         self.twins: list[tuple[Argument | Gradient, Any]] = [
             (Argument(i, ""), h) for i, h in arguments if id(h) in known
@@ -156,7 +156,7 @@ class Preconditions:
 
     @property
     def simple(self) -> bool:
-        """Whether arguments at the places of a right call are right again, whatever shows them."""
+        """Whether arguments at the addresses of a call that was right are right again."""
         return not (self.graded or self.pins or self.offsets or self.twins)
 
     def holds(self, given: Given) -> bool:
@@ -175,7 +175,7 @@ class Preconditions:
         return not self.writes or self._apart(given)
 
     def unchanged(self) -> bool:
-        """Whether all holds that has nothing to do with the arguments of a call."""
+        """Whether all that does not depend on the arguments of a call still holds."""
         if not self._guarded():
             return False
         client, floating, integer, ordered = self.defaults
@@ -241,7 +241,7 @@ class Preconditions:
 
 
 def _merged(places: list[tuple[int, int]]) -> tuple[list[int], list[int]]:
-    """Where stretches of memory start, in order, and the end of all that start no later."""
+    """The starts of stretches of memory in order, and for each the furthest end up to there."""
     places = sorted(places)
     return [start for start, _ in places], list(accumulate((stop for _, stop in places), max))
 

@@ -1,4 +1,4 @@
-"""The order of a graph that needs least memory, as far as later is better.
+"""The schedule of a graph: operators run right before their first reader, if that lowers the peak.
 
 Eager code makes a mask or a table at its top and reads it at its end; the graph makes it when it is
 read, unless more memory of its operands would have to be kept for that.

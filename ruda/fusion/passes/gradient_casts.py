@@ -1,4 +1,4 @@
-"""An optimizer's row reads a gradient as it came, where it was cast for it to a wider dtype."""
+"""An optimizer's row reads a gradient as it came, without the cast to a wider dtype between."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ruda.fusion.graph import Graph, Instruction, Value
 
 
 def read_uncast_gradients(graph: Graph, client: Any) -> None:
-    """Let rows ``..._step`` take the gradients that a cast, which loses nothing, was made of."""
+    """Let rows ``..._step`` read the operand of a widening cast in place of its result."""
     if not hasattr(client, "joins_siblings"):
         return
     makers = {v: i for i in graph.instructions for v in i.outputs}

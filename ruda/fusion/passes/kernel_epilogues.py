@@ -1,4 +1,4 @@
-"""Small products do what is done to their results: activations, their gradients, masks, sums.
+"""Epilogues of our own kernel: activations, their gradients, masks, sums behind small products.
 
 Where a device multiplies small matrices by a kernel of its own, that kernel can go on with its
 results while they are in registers. What rows and reductions have taken over is left to them.

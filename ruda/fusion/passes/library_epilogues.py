@@ -1,4 +1,4 @@
-"""Products end in what is done to their results alone, where the library does that as well."""
+"""Epilogues of the library: a product ends in the relu or gelu behind it, where it has that."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""The gradient of relu behind a norm over channels asks the norm's input what was above 0.
+"""The gradient of a norm over channels does that of the relu behind the norm as well.
 
-Its result then need not be read again, and what it lets through need not exist.
+Which elements were above 0 follows from the norm's input, so its result is not read again, and the
+gradient that the relu lets through is never in memory.
 """
 
 from __future__ import annotations

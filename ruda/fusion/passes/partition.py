@@ -1,7 +1,7 @@
 """A graph as parts that may become one: who waits for whom, and whether two parts can be joined.
 
-Each instruction has a bit of a number. A part has those of its members, and those of what has to
-run before it: of each part at least one.
+Each instruction is a bit of a number. A part has the bits of its members, and in ``before`` at
+least one bit of each part that has to run before it.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class Partition:
         self._enter(part, instruction)
 
     def redirect(self, user: Instruction, place: int, value: Value) -> Instruction:
-        """What ``user`` does with ``value`` at ``place`` of its operands, in its stead.
+        """Replace ``user`` by an instruction that reads ``value`` at ``place`` of its operands.
 
         It is a new instruction: others may know the graph as it was.
         """

@@ -1,4 +1,4 @@
-"""Views that say nothing: what reads them reads what they show instead."""
+"""Reductions read through a reshape that has joined the very axes that they reduce."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _FOLDS = ("sum", "mean", "max", "min")
 
 
 def see_through(graph: Graph) -> None:
-    """Let reductions over leading axes read what a reshape has joined these axes of."""
+    """Let reductions over the leading axis read what a reshape has made that axis of."""
     makers = {v: i for i in graph.instructions for v in i.outputs}
     for instruction in graph.instructions:
         plan = instruction.plan
