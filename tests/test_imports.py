@@ -267,7 +267,7 @@ INNOCENT = [
     ("ruda/backends/cuda/launch.py", "from cuda.bindings import driver"),
     ("ruda/linalg.py", "from ruda.ops.linalg import qr"),
     ("ruda/nn/linear.py", "import ruda\nfrom ruda.nn.module import Module"),
-    ("ruda/fusion/trace.py", "if MODE.get().tracer: pass"),
+    ("ruda/fusion/tracer.py", "if MODE.get().tracer: pass"),
 ]
 
 

@@ -27,7 +27,7 @@ from ruda.fusion.results import Results
 from ruda.fusion.schedule import lower_peak
 from ruda.fusion.segments import join
 from ruda.fusion.state import Gradient, Held, LeafOf, commit, uninterrupted
-from ruda.fusion.trace import Tracer
+from ruda.fusion.tracer import Tracer
 from ruda.fusion.updates import Updates, in_place
 from ruda.fusion.watch import Watch
 from ruda.fusion.zero_copy import ZeroCopy

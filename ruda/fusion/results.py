@@ -12,7 +12,7 @@ from ruda.fusion.lines import refusal
 from ruda.fusion.pytree import Given, rebuilt
 from ruda.fusion.symbols import Symbol, SymbolView, TracedInt
 from ruda.fusion.tape import Tape
-from ruda.fusion.trace import Tracer
+from ruda.fusion.tracer import Tracer
 from ruda.ops.movement import copy
 from ruda.tensor.node import Leaf
 from ruda.tensor.tensor import RudaTensor, wrap
