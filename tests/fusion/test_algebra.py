@@ -56,6 +56,16 @@ SOMETHING: dict[str, Callable[[Any], Any]] = {
     "narrowed and back": lambda x: x.astype("float16").astype("float32"),
     "whole numbers and back": lambda x: ruda.where(x == x, x, 0.0).astype("float64") * 0 + x,
     "turned": lambda x: x.mT.copy(),
+    "times zero": lambda x: x * 0 + 1,
+    "minus itself": lambda x: x - x,
+    "over itself": lambda x: x / x,
+    "plus and minus one": lambda x: (x + 1) - 1,
+    "doubled and halved": lambda x: x * 2e38 * 2 / 2e38,
+    "a root squared": lambda x: ruda.square(ruda.sqrt(x)),
+    "a logarithm raised": lambda x: ruda.exp(ruda.log(x)),
+    "a difference negated": lambda x: -(x - 1.5),
+    "a sum in another order": lambda x: (x + 3e-39) + 1e8 - (x + 1e8),
+    "plus zero of its own": lambda x: 1 / (x + ruda.zeros((), dtype="float32")),
     "a copy that is returned": lambda x: x.copy(),
     "times one that is returned": lambda x: x * 1,
 }
@@ -70,6 +80,57 @@ def test_what_changes_something_stays(name: str) -> None:
         x = special()
         assert bits(step(x)) == bits(plain(x))
     assert operators(step)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
+def test_other_dtypes_keep_their_bits_too(dtype: str) -> None:
+    for name, plain in (NOTHING | SOMETHING).items():
+        x = ruda.astype(special(), dtype)
+        with np.errstate(all="ignore"):
+            assert bits(ruda.compile(plain)(x)) == bits(plain(x)), name
+
+
+def test_the_same_operator_on_the_same_values_runs_once() -> None:
+    step = ruda.compile(lambda x: ruda.exp(x) * 2 + ruda.exp(x) / (ruda.exp(x) * 2))
+    x = special()
+    with np.errstate(all="ignore"):
+        plain = ruda.exp(x) * 2 + ruda.exp(x) / (ruda.exp(x) * 2)
+        assert bits(step(x)) == bits(plain)
+    assert operators(step) == ["exp", "multiply", "divide", "add"]
+
+
+def test_numbers_that_are_equal_and_not_the_same_are_two() -> None:
+    step = ruda.compile(lambda x: (1 / (x * 0.0), 1 / (x * -0.0), x * True, x * 1, x * 1.0))
+    x = ruda.asarray([1.0, 2.0])
+    with np.errstate(all="ignore"):
+        found = step(x)
+    assert found[0].tolist() == [np.inf] * 2 and found[1].tolist() == [-np.inf] * 2
+    assert [t.dtype.name for t in step(ruda.asarray([1, 2]))[2:]] == ["int32", "int32", "float32"]
+
+
+DRAWS: dict[str, Callable[[Any], Any]] = {
+    "dropout": lambda x: ruda.nn.functional.dropout(x, 0.5),
+    "uniform": lambda x: ruda.random.uniform((64,)),
+    "normal": lambda x: ruda.random.normal((64,)),
+    "bernoulli": lambda x: ruda.random.bernoulli(0.5, (64,)),
+    "integers": lambda x: ruda.random.integers(0, 1000, (64,)),
+    "permutation": lambda x: ruda.random.permutation(64),
+    "categorical": lambda x: ruda.random.categorical(ruda.ones((64, 9))),
+}
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_two_draws_are_never_one(name: str) -> None:
+    def plain(x: Any) -> Any:
+        return DRAWS[name](x), DRAWS[name](x)
+
+    step, x = ruda.compile(plain), ruda.ones((64,))
+    drawn = []
+    for run in (plain, step):
+        ruda.random.manual_seed(3)
+        drawn.append([t.tolist() for _ in range(3) for t in run(x)])
+    assert drawn[0] == drawn[1]
+    assert len({str(values) for values in drawn[1]}) == 6
 
 
 def test_integers_plus_zero() -> None:

@@ -110,6 +110,11 @@ GRAPHS: dict[str, tuple[Plain, tuple[int, ...], str, tuple[str, ...]]] = {
         ("fused_concat_subtract",)),
     "a padded chain": (lambda x: ruda.pad(x, ((1, 1), (8, 8))) * 0.5 + 1, X, "float32",
         ("fused_pad_constant_multiply_add",)),
+    "a slice and a chain": (lambda x: ruda.exp(x[::-1, 8:40]) * 2 + 1, X, "float32",
+        ("fused_exp_multiply_add",)),
+    "a slice and a norm": (lambda x: F.layer_norm(x[:, 8:40] * 2), X, "bfloat16", ("layer_norm",)),
+    "a slice and its sums": (lambda x: (x[8:200] * 2).sum(axis=-1), X, "float32",
+        ("folded_multiply_sum",)),
     "rows that are chosen, and kept": (
         lambda x: ((y := x[places(x, 40)]), y * 2), X, "float32", ("fused_index_multiply",)),
     "what is chosen of what the step makes": (
@@ -139,6 +144,9 @@ MORE = {
     "centred columns": 256 * 64 * 4 + 2 * 64 * 4,
     "parts put together, and a chain": 3 * 256 * 64 * 4,
     "a difference from what is rolled": 256 * 64 * 2,
+    "a slice and a chain": -256 * 32 * 4,
+    "a slice and a norm": -256 * 32 * 2,
+    "a slice and its sums": -64 * 64 * 4,
     "rows that are chosen, and kept": 40 * 8,
     "what is chosen of what the step makes": 2 * 256 * 64 * 4 + 256 * 8,
     "a table, places and a norm": 40 * 8,
