@@ -3,8 +3,9 @@
 The files, in the order in which a call meets them:
 
 * The face: ``api``. ``pytree`` takes arguments apart; ``fast_path`` knows a call like the last one.
-* The trace: ``trace`` builds a ``graph`` from ``symbols``, ``state`` says where values come from
-  and go, ``results`` and ``tape`` keep what leaves the function, ``lines`` knows the user's code.
+* The trace: ``trace`` runs the function under a ``tracer``, which builds a ``graph`` of what is done
+  to ``symbols``. ``state`` says where values come from and go, ``results`` and ``tape`` keep what
+  leaves the function, ``lines`` knows the user's code.
 * What it relies on: ``watch`` sees user functions run, ``bytecode`` what they mention,
   ``guard_builder`` makes ``guards`` of that, ``preconditions`` adds gradients and shared memory,
   ``compiled_guards`` makes one function of all.

@@ -15,11 +15,12 @@ from ruda.fusion.fast_path import FastPath, fast_path_of, given_by
 from ruda.fusion.lint import Finding
 from ruda.fusion.lint_speed import refused, retraced, slow_parts
 from ruda.fusion.memory import Memory, largest, memory_of
-from ruda.fusion.program import Program, trace
+from ruda.fusion.program import Program
 from ruda.fusion.pytree import Given
 from ruda.fusion.report import sources as sources_of
 from ruda.fusion.report import uses
 from ruda.fusion.shadow import Report, compare
+from ruda.fusion.trace import trace
 
 
 def compile(

@@ -9,7 +9,7 @@ from ruda.core.errors import OutOfMemoryError
 from ruda.fusion.donations import donations
 from ruda.fusion.graph import Instruction, Value
 from ruda.fusion.memory import memory_of
-from ruda.fusion.passes.recompute import Again, Recompute
+from ruda.fusion.passes.recompute import Recompute
 from ruda.fusion.state import Held
 from ruda.fusion.updates import in_place
 
@@ -62,15 +62,3 @@ def _too_small(budget: int, least: int) -> OutOfMemoryError:
     hint = "a smaller batch, or memory= of at least that"
     got = f"a peak of {least:,} bytes at least"
     return OutOfMemoryError("compile", what, got, f"at most {budget:,} bytes", hint)
-
-
-def summary(found: Sequence[Again]) -> list[str]:
-    """What runs again, for people: operators by line, how often, what is free meanwhile."""
-    rows: dict[tuple[str, str], list[Again]] = {}
-    for one in found:
-        rows.setdefault((one.instruction.op, str(one.instruction.line)), []).append(one)
-    return [
-        f"{op} (x{len(ones)}): {sum(o.freed for o in ones):,} bytes less at the peak, "
-        f"about {sum(o.seconds for o in ones) * 1e6:.0f} us  # {line}"
-        for (op, line), ones in rows.items()
-    ]

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Set
-from itertools import count, repeat
+from itertools import repeat
 from operator import add, attrgetter
 from typing import Any
 
-from ruda.core.devices import client as client_of
 from ruda.core.errors import CaptureError, OutOfMemoryError
-from ruda.core.mode import MODE, Using
-from ruda.fusion.budget import keep_within, summary
 from ruda.fusion.captured import Captured, Uncapturable
 from ruda.fusion.copy_cost import copies_outweigh_launches
 from ruda.fusion.graph import Graph, Value
 from ruda.fusion.guard_builder import GuardBuilder
-from ruda.fusion.guards import Guards
-from ruda.fusion.lint import Finding, changing, findings, frozen
+from ruda.fusion.lint import Finding
 from ruda.fusion.passes import improve
-from ruda.fusion.passes.recompute import Again
+from ruda.fusion.passes.recompute import Again, summary
 from ruda.fusion.preconditions import Preconditions
-from ruda.fusion.pytree import Given, rebuilt
+from ruda.fusion.pytree import Given
 from ruda.fusion.replay import Replay
 from ruda.fusion.results import Results
 from ruda.fusion.schedule import lower_peak
@@ -29,7 +25,6 @@ from ruda.fusion.segments import join
 from ruda.fusion.state import Gradient, Held, LeafOf, commit, uninterrupted
 from ruda.fusion.tracer import Tracer
 from ruda.fusion.updates import Updates, in_place
-from ruda.fusion.watch import Watch
 from ruda.fusion.zero_copy import ZeroCopy
 from ruda.tensor.tensor import RudaTensor
 
@@ -49,7 +44,7 @@ class Program:
         results: Results,
         builder: GuardBuilder,
         given: Given,
-        memory: int | None = None,
+        bounded: bool,
     ) -> None:
         self.results, self.guards = results, builder.guards
         self.client, self.graph = tracer.client, tracer.graph
@@ -77,13 +72,11 @@ class Program:
         self.zero_copy = ZeroCopy(bool(self.preconditions.pins))
         self._name_state(builder)
         results.forget()
-        # What runs again, so that the step stays within ``memory`` bytes, and whether a second
-        # branch is done without for that.
+        # Whether the step has a budget of memory, what runs again for its sake, and whether it does
+        # without a second branch.
+        self.bounded = bounded
         self.again: list[Again] = []
         self.frugal = False
-        self.bounded = memory is not None
-        if memory is not None:
-            keep_within(self, memory)
 
     def _take_writes(self, results: Results) -> None:
         # Where each change goes, its value, and how many assignments it sums up.
@@ -213,7 +206,9 @@ class Program:
                 return self._uncommitted(given, restore)
         return self._uncommitted(given, restore)
 
-    def _uncommitted(self, given: Given, restore: Callable[[], None]) -> Any:
+    def _uncommitted(
+        self, given: Given, restore: Callable[[], None]
+    ) -> tuple[Any, list[tuple[Any, Any]]]:
         whole = self._whole()
         if whole is not None and whole.graph is None:
             whole.run(given)
@@ -336,75 +331,3 @@ def looker(slots: list[Any], registers: dict[Value, int]) -> Callable[[Value], A
         return slots[register] if register is not None else value.payload
 
     return look
-
-
-def trace(
-    fn: Callable[..., Any],
-    given: Given,
-    args: Any,
-    kwargs: dict[str, Any],
-    memory: int | None = None,
-) -> Program:
-    """Trace ``fn`` on the arguments of a call; all objects are afterwards as they were before.
-
-    The program keeps within ``memory`` bytes.
-    """
-    tensors = [t for t in given.leaves if t.__class__ is RudaTensor]
-    tracer = Tracer(tensors[0].spec.client if tensors else client_of(), given)
-    builder = GuardBuilder()
-    found: dict[Finding, None] = {}
-
-    def enter(frame: Any, functions: Any) -> None:
-        builder.enter(frame, functions)
-        found.update(dict.fromkeys(findings(frame.f_code, frame.f_globals)))
-
-    try:
-        builder.root(getattr(fn, "__qualname__", "the function"), fn)
-        for path, value in given.objects:
-            builder.root(path, value)
-        inside = _with_scalars(tracer, args, kwargs)
-        with Using(MODE.get().but(tracer=tracer)), Watch(enter):
-            results = Results(tracer, fn(*inside[0], **inside[1]))
-            results.seal(given)
-            tracer.check_history()
-        tracer.put_back()
-        if hasattr(tracer.client, "capture"):
-            # Its constants would be there once that graph has run.
-            tracer.client.check_open("a compiled step is traced")
-        _check_unchanged(tracer, builder.finish(), given, inside)
-        program = Program(tracer, results, builder, given, memory)
-    except BaseException:
-        tracer.put_back()
-        builder.guards.restore()
-        raise
-    named = ((changing(value), path) for path, value in builder.objects)
-    program.findings = [*found, *(frozen(name, path) for name, path in named if name is not None)]
-    return program
-
-
-def _with_scalars(tracer: Tracer, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """The arguments with a traced float for each float, in new containers."""
-    places = count()
-
-    def change(leaf: Any) -> Any:
-        if leaf.__class__ is RudaTensor or leaf.__class__ is float:
-            return tracer.floats.get(next(places), leaf)
-        return leaf
-
-    inside = [rebuilt(value, change) for value in args]
-    return inside, {name: rebuilt(value, change) for name, value in kwargs.items()}
-
-
-def _check_unchanged(tracer: Tracer, guards: Guards, given: Given, inside: Any) -> None:
-    """Raise if the function has changed a Python object that it got or reached."""
-    floats = {id(value): given.leaves[i] for i, value in tracer.floats.items()}
-    args, kwargs = rebuilt(inside, lambda leaf: floats.get(id(leaf), leaf))
-    again = Given(tuple(args), kwargs)
-    leaves = zip(again.leaves, given.leaves, strict=False)
-    path = guards.failure()
-    if again.key != given.key or any(a is not b for a, b in leaves):
-        path = "an argument"
-    if path is not None:
-        what = f"{path} is changed while tracing, which a replay would not do"
-        hint = "a tensor that assign() updates, or returning the new value"
-        raise CaptureError("compile", what, hint=hint)

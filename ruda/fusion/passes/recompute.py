@@ -263,3 +263,15 @@ def _products(plan: Any) -> int:
     second = plan.specs[1]
     shared = plan.specs[0].shape[-1] if second.ndim < 3 else second.size // second.shape[0]
     return 2 * int(out.size) * int(shared)
+
+
+def summary(found: Sequence[Again]) -> list[str]:
+    """What runs again, for people: operators by line, how often, what is free meanwhile."""
+    rows: dict[tuple[str, str], list[Again]] = {}
+    for one in found:
+        rows.setdefault((one.instruction.op, str(one.instruction.line)), []).append(one)
+    return [
+        f"{op} (x{len(ones)}): {sum(o.freed for o in ones):,} bytes less at the peak, "
+        f"about {sum(o.seconds for o in ones) * 1e6:.0f} us  # {line}"
+        for (op, line), ones in rows.items()
+    ]
