@@ -26,6 +26,10 @@ def of(rng: np.random.Generator, dtype: str, *shape: int) -> ruda.Tensor:
         (5, 20003, "float16", "float16", "cluster2_keeps_skewed"),
         (3, 10001, "float32", "float32", "cluster2_keeps_skewed"),
         (5, 65536, "bfloat16", "float32", "cluster4_keeps_abreast4"),
+        (50, 1001, "bfloat16", "bfloat16", "held32x4x8_r11_keeps_skewed"),
+        (70, 1003, "float32", "float32", "held64x4x4_r11_keeps_skewed"),
+        (21, 5001, "bfloat16", "float32", "held256x4x8_r11_skewed"),
+        (21, 12289, "bfloat16", "bfloat16", "held512x4x8_r11_keeps_skewed"),
     ],
 )
 def test_norms(

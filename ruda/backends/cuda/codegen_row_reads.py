@@ -98,49 +98,45 @@ def skew_of(kernel: Rows) -> str:
 
 
 def kept(kernel: Rows) -> list[str]:
-    """The columns' packs of a thread on their way into shared memory."""
-    mine = "p % GROUPS == group" if kernel.abreast > 1 else "true"
-    lines = [
-        "    DYNAMIC_SHARED(char, columns);",
+    """The columns' packs of a thread on their way into shared memory.
+
+    Where rows begin anywhere all those of a block begin alike: packs are moved to where they do.
+    """
+    mine = "p % GROUPS == group && " * (kernel.groups > 1)
+    lines = ["    DYNAMIC_SHARED(char, columns);", "    {"]
+    if kernel.skewed and not kernel.piped:
+        first = next(i.name for i in kernel.of("rows"))
+        (start,) = starts_of(kernel, [first], "(start < at.rows ? start : 0)")
+        lines += [f"    const i64 {start};", f"    {skew_of(kernel)}"]
+    lines += [
         "#pragma unroll",
         "    for (int p = 0; p < PER; ++p) {",
-        f"        {pack_at(kernel) if kernel.piped else 'const int i = (p * LANES + lane) * VEC;'}",
-        f"        if ({mine} && i < {end_of(kernel) if kernel.piped else 'n'}) {{",
+        f"        {pack_at(kernel)}",
+        f"        if ({mine}i < {end_of(kernel)}) {{",
         *(line for i in kernel.kept for line in _kept_packs(kernel, i)),
     ]
-    return [*lines, "        }", "    }", "    fetches_end();"]
+    return [*lines, "        }", "    }", "    fetches_end();", "    }"]
 
 
 def _kept_packs(kernel: Rows, i: Input) -> list[str]:
-    """The copy of one column's pack ``p``."""
+    """The copy of one column's pack ``p``, in pieces of 16 bytes that lie apart."""
     pad, at = " " * 12, _kept_at(kernel, i.name)
     size = min(16, i.dtype.itemsize * kernel.vec)
-    step, part = kernel.threads * size, size // i.dtype.itemsize
-    if kernel.skewed and kernel.piped:
-        kind = f"{stored(i.dtype)}*"
-        to = f"reinterpret_cast<{kind}>({at} + k / {part} * {step})[k % {part}]"
+    step, part = kernel.slots * size, size // i.dtype.itemsize
+    if kernel.skewed:
+        to = f"reinterpret_cast<{stored(i.dtype)}*>({at} + k / {part} * {step})[k % {part}]"
         return [f"{pad}EACH {to} = {i.name}_data[i + k];"]
-    if not kernel.skewed:
-        return [
-            f"{pad}copy_async<{size}>({at} + {k * step}, {i.name}_data + i + {k * part});"
-            for k in range(kernel.vec // part)
-        ]
-    call = f"keep<VEC, {kernel.threads}>((u32*)({at}), threadIdx.x"
-    last = f"threadIdx.x == {kernel.threads - 1}"
     return [
-        f"{pad}{call}, {i.name}_data, i, n);",
-        f"{pad}if ({last}) {call} + 1, {i.name}_data, i + VEC, n);",
+        f"{pad}copy_async<{size}>({at} + {k * step}, {i.name}_data + i + {k * part});"
+        for k in range(kernel.vec // part)
     ]
 
 
 def _kept_pack(kernel: Rows, i: Input) -> str:
     """Pack ``p`` of a column out of shared memory."""
     kind, at = pack_of(kernel, i), _kept_at(kernel, i.name)
-    if kernel.skewed and not kernel.piped:
-        more = f"{kind}, VEC, {kernel.threads}, {stored(i.dtype)}"
-        return f"kept_across<{more}>((const u32*)({at}), threadIdx.x, skew.head)"
     if i.dtype.itemsize * kernel.vec > 16:
-        return f"fetch_apart<{kind}, {kernel.threads}>({at})"
+        return f"fetch_apart<{kind}, {kernel.slots}>({at})"
     return f"*reinterpret_cast<const {kind}*>({at})"
 
 
@@ -152,9 +148,8 @@ def _kept_at(kernel: Rows, name: str) -> str:
         if i.name == name:
             break
         start += kernel.per * room
-    across = kernel.skewed and not kernel.piped
-    mine = "" if across else f" + threadIdx.x * {min(16, i.dtype.itemsize * kernel.vec)}"
-    return f"columns + {start} + p * {room}{mine}"
+    slot = "threadIdx.x" if kernel.lanes > 32 else "lane"
+    return f"columns + {start} + p * {room} + {slot} * {min(16, i.dtype.itemsize * kernel.vec)}"
 
 
 def starts_of(kernel: Rows, names: list[str], row: str, suffix: str = "") -> list[str]:

@@ -100,9 +100,9 @@ def _header(kernel: Rows) -> str:
 
 def _more(kernel: Rows) -> str:
     """The header of rows that begin anywhere, or of columns in shared memory in parts."""
-    parts = any(kernel.skewed or i.dtype.itemsize * kernel.vec > 16 for i in kernel.kept)
-    name = "kept_columns" if parts else "skewed_rows" if kernel.skewed else ""
-    return f'\n#include "ruda/{name}.cuh"' if name else ""
+    parts = any(i.dtype.itemsize * kernel.vec > 16 for i in kernel.kept)
+    names = ("skewed_rows",) * kernel.skewed + ("kept_columns",) * parts
+    return "".join(f'\n#include "ruda/{name}.cuh"' for name in names)
 
 
 def _scratch(kernel: Rows) -> str:
@@ -119,7 +119,7 @@ def _bounds(kernel: Rows) -> str:
     if kernel.cluster > 1 and not kernel.program.sums:
         block = kernel.abreast * kernel.threads
         return f"{block}, {kernel.resident // block}"
-    if kernel.apart:
+    if kernel.apart or kernel.stays:
         return f"{kernel.threads}, {1024 // kernel.threads}"
     if kernel.walks or kernel.cluster > 1:
         return f"{kernel.threads}, {max(1, 512 // kernel.threads)}"
@@ -153,7 +153,7 @@ def _rows(kernel: Rows) -> str:
     lines += kept(kernel) if kernel.keeps else []
     lines += [
         "    for (i64 first = start; first < at.rows; first += step) {",
-        "        const i64 row = first + group;",
+        f"        const i64 row = first + group{' * (i64)gridDim.x' * kernel.alike};",
         "        const bool active = row < at.rows;",
     ]
     if ahead:
@@ -166,7 +166,7 @@ def _rows(kernel: Rows) -> str:
     for each in program.passes:
         if kernel.keeps and each is program.passes[-1]:
             lines.append("        fetches_arrive<0>();")
-            if kernel.abreast > 1 or kernel.skewed:
+            if kernel.groups > 1:
                 lines.append("        if (first == start) __syncthreads();")
         lines += sweep(kernel, each, gathers=each is last)
     lines += [*_written(kernel), "    }"]
@@ -210,6 +210,6 @@ def _placed(kernel: Rows) -> list[str]:
     return [
         f"    const int {places};",
         *(["    const int lane_at = lane * VEC;"] * (not kernel.skewed)),
-        f"    const i64 start = (i64)(blockIdx.x{pieces}) * GROUPS;",
+        f"    const i64 start = (i64)(blockIdx.x{pieces}){' * GROUPS' * (not kernel.alike)};",
         f"    const i64 step = (i64)(gridDim.x{pieces}) * GROUPS;",
     ]

@@ -152,8 +152,19 @@ class Rows:
         if self.program.sums:
             return 512
         if self.skewed or self.compute.itemsize > 4:
-            return 768 if self.skewed and self.of("column") and not self.abreast > 1 else 1024
+            alone = self.skewed and self.cluster > 1 and self.abreast == 1
+            return 768 if alone and self.of("column") else 1024
         return self.program.resident
+
+    @property
+    def stays(self) -> bool:
+        """Whether blocks that have rows alone stay for many, with what they keep of columns."""
+        return self.keeps and self.cluster == 1 and not self.piped
+
+    @property
+    def alike(self) -> bool:
+        """Whether all rows of a block begin alike, as far as packs are concerned."""
+        return self.skewed and (self.keeps or self.piped)
 
     @property
     def kept(self) -> list[Input]:
@@ -209,9 +220,12 @@ class Rows:
 
     def room_of(self, column: Input) -> int:
         """Bytes of shared memory for a pack of a column of each thread."""
-        # Where rows begin anywhere the last thread's pack reaches into the next one.
-        across = self.skewed and not self.piped
-        return column.dtype.itemsize * self.vec * (self.threads + across)
+        return column.dtype.itemsize * self.vec * self.slots
+
+    @property
+    def slots(self) -> int:
+        """Threads of a block that have a row, or of a warp."""
+        return self.lanes // self.cluster
 
     @property
     def sent(self) -> int:

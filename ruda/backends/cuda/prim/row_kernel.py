@@ -133,6 +133,8 @@ class Kernel:
             blocks *= -(-work.length // (kernel.per * kernel.lanes * kernel.vec))
         if kernel.cluster > 1:
             return self._alike(kernel, min(blocks, self._clusters(kernel, blocks)))
+        if kernel.stays:
+            return self._alike(kernel, min(blocks, here * (1024 // kernel.threads)))
         if kernel.walks:
             each = 8 if kernel.threads <= 128 else 512 // kernel.threads
             return self._alike(kernel, int(min(blocks, here * each)))
@@ -143,7 +145,7 @@ class Kernel:
 
     def _alike(self, kernel: Rows, blocks: int) -> int:
         """So many blocks that those of one have rows that begin alike, where sums need that."""
-        if not (kernel.piped and kernel.skewed):
+        if not kernel.alike:
             return blocks
         return max(1, blocks // kernel.vec) * kernel.vec
 

@@ -267,15 +267,17 @@ def keeps(kernel: Rows, room: int) -> bool:
     """
     columns = kernel.of("column")
     narrow = len(columns) > 1 and sum(i.dtype.itemsize for i in columns) <= _NARROW
-    least = 2 if narrow or kernel.skewed or kernel.abreast > 1 else _KEEPING
+    least = 1 if kernel.skewed else 2 if narrow or kernel.abreast > 1 else _KEEPING
     if kernel.cluster < least or not columns:
         return False
-    if kernel.program.sums or kernel.inner > 1:
+    if kernel.program.sums or kernel.inner > 1 or kernel.mode != "held":
+        return False
+    if kernel.skewed and (kernel.outer > 1 or kernel.lanes < 32):
         return False
     *early, last = kernel.program.passes
     known = {name for each in early for name in each.reads}
     for i in columns:
-        whole = i.dtype.itemsize <= 4 if kernel.skewed else i.dtype.itemsize * kernel.vec % 16 == 0
+        whole = i.dtype.itemsize * kernel.vec % 16 == 0
         if not (whole and i.form == "dense" and i.still) or i.name not in last.reads:
             return False
         if i.name in known or f"{i.name}[k]" in kernel.program.each:
@@ -292,7 +294,7 @@ def with_columns(kernel: Rows, room: int) -> Rows:
     half = all(i.dtype.is_half for i in kernel.of("rows"))
     several = [replace(kernel, abreast=count, keeps=True) for count in _ABREAST]
     pair = next((made for made in several if keeps(made, room)), None)
-    if folds or not half or pair is None:
+    if folds or not half or pair is None or kernel.cluster == 1:
         return alone
     calm = alone.shared * (alone.resident // alone.threads) <= _CALM
     return alone if alone.keeps and calm else pair
