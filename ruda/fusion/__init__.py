@@ -3,7 +3,7 @@
 The files, in the order in which a call meets them:
 
 * The face: ``api``. ``pytree`` takes arguments apart; ``fast_path`` knows a call like the last one.
-* The trace: ``trace`` runs the function under a ``tracer``, which builds a ``graph`` of what is done
+* The trace: ``trace`` runs the function under a ``tracer``, which makes a ``graph`` of what is done
   to ``symbols``. ``state`` says where values come from and go, ``results`` and ``tape`` keep what
   leaves the function, ``lines`` knows the user's code.
 * What it relies on: ``watch`` sees user functions run, ``bytecode`` what they mention,
