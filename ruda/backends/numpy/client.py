@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
-from ruda.backends.numpy import kernels, regions, segments
+from ruda.backends.numpy import halves, kernels, regions, segments
 from ruda.backends.numpy.fast import FAST
 from ruda.backends.numpy.large import bind_ufunc, is_large, ufunc_of
 from ruda.backends.numpy.memory import Handle, ViewHandle, address, handle_of, strided, view_of
@@ -77,6 +77,8 @@ class NumpyClient:
     def _bound(self, plan: Any) -> Callable[..., Any]:
         override = FAST.get(plan.op.name)
         run = override(plan) if override is not None else kernels.bind(plan)
+        if run is None:
+            run = halves.bind(plan)
         if run is not None:
             return run
         if plan.shares:

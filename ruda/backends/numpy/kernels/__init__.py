@@ -44,6 +44,8 @@ _FAMILIES = (
     _Family("casts", ("astype",), 1 << 17, ("float32", "bfloat16")),
 )
 _BY_ROW = {row: family for family in _FAMILIES for row in family.rows}
+# Those that halves may run in float32; parameters in halves have masters to be stepped.
+IN_FLOAT32 = frozenset(_BY_ROW) - {"adamw_step", "momentum_step", "astype"}
 _NAMES = "auto or off"
 
 
