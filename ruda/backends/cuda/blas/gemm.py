@@ -44,7 +44,7 @@ _NATIVE = {
 
 def bind(client: Any, plan: Any) -> Callable[..., Any]:
     """``matmul`` and ``matmul_as``."""
-    return _bound(_task_of(client, plan))
+    return bound(_task_of(client, plan))
 
 
 # ``linear``: the weight is a transposed view, the bias is added in the same call.
@@ -126,7 +126,7 @@ def bind_weight(client: Any, plan: Any) -> Callable[..., Any] | None:
         return None
     wanted = plan.op.dtype_of_operands(plan)[0] or x.dtype
     how = plan.precision or IEEE
-    product = _bound(Task(client, plan.op.name, turned, down, None, dw, wanted, how))
+    product = bound(Task(client, plan.op.name, turned, down, None, dw, wanted, how))
     add_up = total.run
 
     def run(hg: Any, hx: Any) -> Any:
@@ -190,7 +190,7 @@ def _task(client: Any, plan: Any, x: Spec, y: Spec, bias: Spec | None) -> Task:
     return Task(client, plan.op.name, x, y, bias, plan.out, wanted, plan.precision or IEEE)
 
 
-def _bound(task: Task) -> Callable[..., Any]:
+def bound(task: Task) -> Callable[..., Any]:
     pool, out = task.client.pool, task.out
     if out.size == 0:
         return lambda *_: allocate(pool, out)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ruda.backends.cuda.dnn import stem
+from ruda.backends.cuda.dnn import pointwise, stem
 from ruda.backends.cuda.dnn.graph import Graph, Unsupported, is_ordered, kept, missing
 from ruda.backends.cuda.memory import allocate
 from ruda.backends.cuda.prim import conv as own
@@ -137,6 +137,8 @@ def weight_backward(client: Any, plan: Any) -> Callable[..., Any] | None:
     def make(graph: Any, dy: Any, x: Any, settings: dict[str, Any]) -> Any:
         return graph.conv_wgrad(image=x, loss=dy, **settings)
 
+    if pointwise.fits(plan):
+        return pointwise.bind(client, plan)
     dy, x = (s.shape for s in plan.specs)
     how = stem.halved(x, plan.out.shape, dy, plan.out.dtype, plan.attrs[1:])
     if how is not None and _vendor_lacks(plan.out.dtype) is None:

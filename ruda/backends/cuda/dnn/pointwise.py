@@ -1,0 +1,112 @@
+"""Weight gradients of convolutions whose windows are single pixels, as products of matrices.
+
+Where sums have to be in one order cuDNN has but slow kernels for float32. ``dw [O, C]`` is the sum
+over images and pixels of ``dy [N, O, P]`` times ``x [N, P, C]``: one product for each image and the
+sum of those, or one product of all pixels where they lie together or parts would be too large.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+from ruda.backends.cuda.blas import gemm
+from ruda.backends.cuda.blas.picking import Task
+from ruda.backends.cuda.dnn.graph import is_ordered
+from ruda.core.precision import IEEE
+from ruda.core.shapes import Shape
+from ruda.core.spec import Spec, spec_of
+from ruda.tensor.dispatch import OPS
+
+Ready = Callable[[Any], Any]
+_OVER_IMAGES = ((0,), False, None)
+
+
+def fits(plan: Any) -> bool:
+    """Whether ``conv_weight_backward`` is left to us, and is a product that cuDNN is slow at."""
+    kernel, stride, padding, _, groups, layout, strategy = plan.attrs
+    taps = kernel[2:] if layout == "nchw" else kernel[1:-1]
+    single = set(taps) == set(stride) == {1} and not any(map(any, padding)) and groups == 1
+    ours = strategy == "auto" and plan.out.dtype.name == "float32" and is_ordered(plan)
+    return single and ours and all(s.size for s in plan.specs)
+
+
+def bind(client: Any, plan: Any, together: bool | None = None) -> Callable[..., Any]:
+    """The function from dy and x to dw; ``together`` says whether all images are one product."""
+    layout = plan.attrs[5]
+    made = [_planes(client, spec, layout) for spec in plan.specs]
+    (_, high, pixels), deep = made[0][1].shape, made[1][1].shape[1]
+    if together is None:
+        together = layout == "nhwc" or high * deep > (high + deep) * pixels
+    product = (_of_pixels if together else _of_images)(client, plan, *(spec for _, spec in made))
+
+    def run(hdy: Any, hx: Any) -> Any:
+        return product(*(ready(h) for (ready, _), h in zip(made, (hdy, hx), strict=True)))
+
+    run.strategy = "product"  # type: ignore[attr-defined]
+    return run
+
+
+def _planes(client: Any, spec: Spec, layout: str) -> tuple[Ready, Spec]:
+    """An operand as ``[images, channels, pixels]``: copied densely where it does not lie so."""
+    pixels = [i + (layout == "nchw") for i in range(1, spec.ndim - 1)]
+    channels = 1 if layout == "nchw" else spec.ndim - 1
+    strides, ready = spec.strides, _as_it_is
+    if not _is_even(spec.shape, strides, pixels):
+        dense = spec_of(client, spec.shape, spec.dtype)
+        strides, ready = dense.strides, client.copier(dense, spec)
+    shape = spec.shape[0], spec.shape[channels], math.prod(spec.shape[i] for i in pixels)
+    steps = strides[0], strides[channels], strides[pixels[-1]]
+    return ready, spec_of(client, shape, spec.dtype, steps)
+
+
+def _as_it_is(handle: Any) -> Any:
+    return handle
+
+
+def _is_even(shape: Shape, strides: Shape, axes: list[int]) -> bool:
+    """Whether neighbouring axes are one axis."""
+    steps = [(shape[i], strides[i]) for i in axes]
+    return all(s == t * n for (_, s), (n, t) in pairwise(steps))
+
+
+def _of_images(client: Any, plan: Any, dy: Spec, x: Spec) -> Callable[..., Any]:
+    """A product for each image, and their sum."""
+    turned = _turned(client, x)
+    parts = spec_of(client, (dy.shape[0], *plan.out.shape), plan.out.dtype)
+    total = OPS["sum"].lookup((parts,), _OVER_IMAGES)
+    multiply = _product(client, plan, dy, turned, parts)
+    return lambda hdy, hx: total.run(multiply(hdy, hx))
+
+
+def _of_pixels(client: Any, plan: Any, dy: Spec, x: Spec) -> Callable[..., Any]:
+    """One product of all pixels, which are copied next to each other where they are not."""
+    made = [_rows(client, spec) for spec in (dy, x)]
+    multiply = _product(client, plan, _turned(client, made[0][1]), made[1][1], plan.out)
+    return lambda hdy, hx: multiply(*(r(h) for (r, _), h in zip(made, (hdy, hx), strict=True)))
+
+
+def _rows(client: Any, spec: Spec) -> tuple[Ready, Spec]:
+    """``[images, channels, pixels]`` as ``[images * pixels, channels]``."""
+    lying = _turned(client, spec)
+    images, pixels, channels = lying.shape
+    if _is_even(lying.shape, lying.strides, [0, 1]) and lying.strides[2] == 1:
+        rows = spec_of(client, (images * pixels, channels), spec.dtype, lying.strides[1:])
+        return _as_it_is, rows
+    dense = spec_of(client, lying.shape, spec.dtype)
+    rows = spec_of(client, (images * pixels, channels), spec.dtype)
+    return client.copier(dense, lying), rows
+
+
+def _turned(client: Any, spec: Spec) -> Spec:
+    """The matrices of a spec with their axes exchanged."""
+    *lead, a, b = spec.shape
+    *steps, s, t = spec.strides
+    return spec_of(client, (*lead, b, a), spec.dtype, (*steps, t, s))
+
+
+def _product(client: Any, plan: Any, x: Spec, y: Spec, out: Spec) -> Callable[..., Any]:
+    task = Task(client, plan.op.name, x, y, None, out, out.dtype, plan.precision or IEEE)
+    return gemm.bound(task)
