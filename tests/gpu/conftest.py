@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import hashlib
 import importlib.util
@@ -16,8 +17,9 @@ import numpy as np
 import pytest
 
 import ruda
-from ruda.core.devices import client
+from ruda.core.devices import Device, client, known_clients
 from ruda.core.errors import DeviceError
+from ruda.ops import create, transfer
 
 # Without CuPy there is nothing to run: three thousand skips would say no more.
 if importlib.util.find_spec("cupy") is None:
@@ -29,19 +31,58 @@ RECORD = ROOT / "tests" / "gpu_record.json"
 MOST_KEPT = 256 << 20
 
 
+# The lane on another GPU: RUDA_TEST_GPU=cuda:1; a quarter of it: RUDA_TEST_PART=1/4.
+CHOSEN = os.environ.get("RUDA_TEST_GPU", "cuda")
+if CHOSEN != "cuda":
+    for module in (ruda.cuda.devices, transfer, create):
+        vars(module)["default_gpu"] = functools.partial(Device.parse, CHOSEN)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "tests/gpu/" in str(item.path):
             item.add_marker(pytest.mark.gpu)
+    part, _, parts = os.environ.get("RUDA_TEST_PART", "").partition("/")
+    if parts:
+        items[:] = items[int(part) - 1 :: int(parts)]
 
 
 @pytest.fixture(scope="session")
 def device() -> str:
     """The name of a usable GPU."""
     try:
-        return str(client("cuda").device)
+        return str(client(CHOSEN).device)
     except DeviceError as error:
         pytest.skip(f"no usable GPU: {error}")
+
+
+@pytest.fixture(scope="session")
+def pair(device: str) -> tuple[str, str]:
+    """The names of two GPUs."""
+    if ruda.cuda.device_count() < 2:
+        pytest.skip("takes two GPUs of one machine")
+    return "cuda:0", "cuda:1"
+
+
+@pytest.fixture(scope="session")
+def many() -> int:
+    """Elements of a tensor whose operators keep a GPU busy."""
+    return 1 << 24
+
+
+@pytest.fixture(autouse=True)
+def _stays(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Where another GPU than the first is chosen, nothing comes to the first by itself."""
+    first = Device("cuda", 0)
+    before = first in known()
+    yield
+    alone = CHOSEN not in ("cuda", first) and "pair" not in request.fixturenames
+    assert before or not alone or first not in known(), f"{first} is in use as well"
+
+
+def known() -> list[Device]:
+    """The devices that are in use."""
+    return [found.device for found in known_clients()]
 
 
 @pytest.fixture(autouse=True)

@@ -22,20 +22,6 @@ from ruda.core.errors import CaptureError, DeviceError, IndexRangeError, OutOfMe
 Pair = tuple[str, str]
 
 
-@pytest.fixture(scope="module")
-def many() -> int:
-    """Elements of a tensor whose operators keep a GPU busy."""
-    return 1 << 24
-
-
-@pytest.fixture(scope="module")
-def pair() -> Pair:
-    """The names of two GPUs."""
-    if cuda.device_count() < 2:
-        pytest.skip("takes two GPUs of one machine")
-    return "cuda:0", "cuda:1"
-
-
 def values(*shape: int, seed: int = 0) -> Any:
     return np.random.default_rng(seed).standard_normal(shape).astype("f4")
 
