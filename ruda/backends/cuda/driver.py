@@ -16,7 +16,7 @@ from typing import Any
 
 from cupy_backends.cuda.api import driver, runtime
 
-from ruda.backends.cuda import batches, cache, chaining, crowd
+from ruda.backends.cuda import batches, cache, crowd, dependent_launch
 from ruda.backends.cuda.bindings import binding
 from ruda.backends.cuda.client import CudaClient
 from ruda.backends.cuda.memory import Block
@@ -61,7 +61,7 @@ class Driver:
     errors: tuple[type[Exception], ...] = (
         runtime.CUDARuntimeError,
         driver.CUDADriverError,
-        chaining.ChainingError,
+        dependent_launch.DependentLaunchError,
     )
 
     def __init__(self, device: Device) -> None:
@@ -103,7 +103,7 @@ class Driver:
             found = self._functions[name, source] = driver.moduleGetFunction(module, name)
             if _WIDE in source:
                 driver.funcSetAttribute(int(found), _WIDE_CLUSTERS, 1)
-            if self._may_chain and chaining.waits(source):
+            if self._may_chain and dependent_launch.waits(source):
                 self._waiting.add(int(found))
         function = int(found)
         # A launch of an older plan may want more than the newest one.
@@ -271,7 +271,7 @@ class Driver:
         graph = int(runtime.streamEndCapture(stream))
         try:
             if self.chains:
-                chaining.chain(graph, self._waiting)
+                dependent_launch.chain(graph, self._waiting)
             return graph, int(runtime.graphInstantiate(graph))
         except self.errors:
             runtime.graphDestroy(graph)

@@ -43,7 +43,7 @@ class _Kernel(ctypes.Structure):
     ]
 
 
-class ChainingError(Exception):
+class DependentLaunchError(Exception):
     """The driver refuses to read or change the edges of a graph."""
 
 
@@ -118,4 +118,4 @@ def _function(library: Any, node: int) -> int:
 
 def _checked(status: int) -> None:
     if status:
-        raise ChainingError(f"the driver's status is {status}")
+        raise DependentLaunchError(f"the driver's status is {status}")

@@ -12,7 +12,7 @@ import ruda
 from ruda import cuda
 from ruda.core.devices import client
 
-chaining = pytest.importorskip("ruda.backends.cuda.chaining")
+chaining = pytest.importorskip("ruda.backends.cuda.dependent_launch")
 
 ROUNDS, REPLAYS = 16, 1000
 SIZE, BLOCKS, LONG = 4096, 16, 40_000

@@ -13,7 +13,7 @@ import pytest
 import ruda
 import ruda.nn.functional as F
 from ruda import nn, optim
-from ruda.backends.cuda import chaining
+from ruda.backends.cuda import dependent_launch
 from tests.fusion.dry import dry, graph_of
 
 A, B, C, D, COPY = range(1, 6)
@@ -32,15 +32,17 @@ OWN, OTHER = 70, 80
     ],
 )
 def test_a_kernel_behind_one_other_begins_early(
-    edges: list[chaining.Edge], functions: dict[int, int], expected: list[chaining.Edge]
+    edges: list[dependent_launch.Edge],
+    functions: dict[int, int],
+    expected: list[dependent_launch.Edge],
 ) -> None:
-    assert chaining.loose(edges, functions, {OWN}) == expected
+    assert dependent_launch.loose(edges, functions, {OWN}) == expected
 
 
 class Library:
     """A driver with one graph: edges with what is said of them, and the function of each node."""
 
-    def __init__(self, edges: list[chaining.Edge], functions: dict[int, int]) -> None:
+    def __init__(self, edges: list[dependent_launch.Edge], functions: dict[int, int]) -> None:
         self.edges = dict.fromkeys(edges, (0, 0, 0))
         self.functions = functions
         self.status = 0
@@ -78,8 +80,8 @@ class Library:
 
 def test_edges_are_exchanged(monkeypatch: pytest.MonkeyPatch) -> None:
     made = Library([(A, B), (B, COPY), (COPY, C), (C, D)], dict.fromkeys((A, B, C, D), OWN))
-    monkeypatch.setattr(chaining, "_driver", lambda: made)
-    assert chaining.chain(1, {OWN}) == 2
+    monkeypatch.setattr(dependent_launch, "_driver", lambda: made)
+    assert dependent_launch.chain(1, {OWN}) == 2
     programmatic = (1, 0, 1)
     assert made.edges == {
         (A, B): programmatic,
@@ -88,23 +90,26 @@ def test_edges_are_exchanged(monkeypatch: pytest.MonkeyPatch) -> None:
         (C, D): programmatic,
     }
     made.status = 1
-    with pytest.raises(chaining.ChainingError, match="status is 1"):
-        chaining.chain(1, {OWN})
+    with pytest.raises(dependent_launch.DependentLaunchError, match="status is 1"):
+        dependent_launch.chain(1, {OWN})
 
 
 def test_a_graph_of_one_node_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chaining, "_driver", lambda: Library([], {A: OWN}))
-    assert chaining.chain(1, {OWN}) == 0
+    monkeypatch.setattr(dependent_launch, "_driver", lambda: Library([], {A: OWN}))
+    assert dependent_launch.chain(1, {OWN}) == 0
 
 
 def test_a_driver_without_kinds_of_edges_leaves_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chaining, "_driver", lambda: None)
-    assert chaining.chain(1, {OWN}) == 0
+    monkeypatch.setattr(dependent_launch, "_driver", lambda: None)
+    assert dependent_launch.chain(1, {OWN}) == 0
 
 
 def test_what_is_said_to_the_driver_has_its_layout() -> None:
-    assert ctypes.sizeof(chaining._Data) == 8 and chaining._Data.kind.offset == 2
-    assert ctypes.sizeof(chaining._Kernel) == 72 and chaining._Kernel.arguments.offset == 40
+    assert ctypes.sizeof(dependent_launch._Data) == 8 and dependent_launch._Data.kind.offset == 2
+    assert (
+        ctypes.sizeof(dependent_launch._Kernel) == 72
+        and dependent_launch._Kernel.arguments.offset == 40
+    )
 
 
 def training_step() -> Callable[[], Any]:
@@ -138,8 +143,8 @@ def sources() -> dict[str, str]:
 
 def test_all_kernels_of_a_small_step_wait_by_themselves(sources: dict[str, str]) -> None:
     assert len(sources) > 8
-    assert [name for name, source in sources.items() if not chaining.waits(source)] == []
-    assert not chaining.waits("__global__ a() { wait_for_earlier(); } __global__ b() {}")
+    assert [name for name, source in sources.items() if not dependent_launch.waits(source)] == []
+    assert not dependent_launch.waits("__global__ a() { wait_for_earlier(); } __global__ b() {}")
 
 
 _TOUCHES = re.compile(r"(ld|st|red|atom|cp)\.(async\.)?[a-z.:]*global")
