@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from ruda.backends.cuda.dnn import graph
-from ruda.backends.cuda.exchange import Exchange
 from ruda.backends.cuda.faults import Faults
 from ruda.backends.cuda.guards import Guards
 from ruda.backends.cuda.inplace import InPlace
+from ruda.backends.cuda.interop import Interop
 from ruda.backends.cuda.kernels import KERNELS, LACKS
 from ruda.backends.cuda.memory import Handle, ViewHandle, allocate
 from ruda.backends.cuda.order import Order, touch
@@ -61,7 +61,7 @@ class _Now(threading.local):
         self.stream = stream
 
 
-class CudaClient(Traffic, Exchange, Steps, InPlace):
+class CudaClient(Traffic, Interop, Steps, InPlace):
     """One GPU. Work is queued in the calling thread's stream, which is the main one at first."""
 
     precisions: Mapping[str, tuple[Any, ...]] = {

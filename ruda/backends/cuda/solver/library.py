@@ -157,7 +157,7 @@ def lu_solve(
 
 
 def swap_rows(solver: Solver, pivots: RudaTensor, p: RudaTensor) -> None:
-    """Exchange the rows of the matrices that the library sees in ``p [..., m, m]``, in place."""
+    """Interop the rows of the matrices that the library sees in ``p [..., m, m]``, in place."""
     m, k = p.shape[-1], pivots.shape[-1]
     swap = getattr(solver.solver, letter(p) + "laswp")
     with solver.entered() as (dense, _):

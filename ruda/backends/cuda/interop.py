@@ -22,7 +22,7 @@ def _after(driver: Any, stream: int, other: Any, its: int) -> None:
     other.release_event(event)
 
 
-class Exchange:
+class Interop:
     """The part of ``CudaClient`` that meets other libraries."""
 
     driver: Any
