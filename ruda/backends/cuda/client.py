@@ -16,11 +16,11 @@ from ruda.backends.cuda.inplace import InPlace
 from ruda.backends.cuda.interop import Interop
 from ruda.backends.cuda.kernels import KERNELS, LACKS
 from ruda.backends.cuda.memory import Handle, ViewHandle, allocate
+from ruda.backends.cuda.nvtx import ranges
 from ruda.backends.cuda.order import Order, touch
 from ruda.backends.cuda.pinned import Staging
 from ruda.backends.cuda.prim import map as maps
 from ruda.backends.cuda.rand import curand
-from ruda.backends.cuda.ranges import ranges
 from ruda.backends.cuda.redzone import RedZones
 from ruda.backends.cuda.settings import pool_of
 from ruda.backends.cuda.steps import Steps

@@ -13,6 +13,7 @@ from ruda.backends.cuda.faults import traced
 from ruda.backends.cuda.launch import Launcher
 from ruda.backends.cuda.layout import Layout
 from ruda.backends.cuda.memory import Place, ViewHandle, allocate, handle_over
+from ruda.backends.cuda.nvtx import ranges
 from ruda.backends.cuda.order import StreamState, touch
 from ruda.backends.cuda.planning import Planning
 from ruda.backends.cuda.prim import (
@@ -25,7 +26,6 @@ from ruda.backends.cuda.prim import (
     row_region,
     sibling_region,
 )
-from ruda.backends.cuda.ranges import ranges
 from ruda.backends.cuda.runs import Runs
 from ruda.core.dtypes import float64, uint8, uint64
 from ruda.core.shapes import extent
