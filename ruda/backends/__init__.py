@@ -24,7 +24,7 @@ def make_client(device: Device) -> Client:
         raise DeviceError("device", "there is one CPU device", device, '"cpu"')
     try:
         if device.kind == "cuda":
-            importlib.import_module("ruda.backends.cuda.early").begin(device.index)
+            importlib.import_module("ruda.backends.cuda.early_context").begin(device.index)
         module = importlib.import_module(_MODULES[device.kind])
     except ImportError as error:
         if (error.name or "ruda").partition(".")[0] == "ruda":

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ruda.backends.cuda import early
+from ruda.backends.cuda import early_context
 from ruda.backends.cuda.bindings import binding
 
 
@@ -107,7 +107,7 @@ def test_a_context_is_made_in_a_thread(
     driver = SimpleNamespace(cuInit=init, cuDeviceGet=get, cuDevicePrimaryCtxRetain=keep)
     monkeypatch.setattr(ctypes, "CDLL", lambda _: driver)
     monkeypatch.setattr("importlib.util.find_spec", lambda _: driver)
-    early.begin(1)
+    early_context.begin(1)
     for thread in threading.enumerate():
         if thread.name == "context of the GPU":
             thread.join()
@@ -117,7 +117,7 @@ def test_a_context_is_made_in_a_thread(
 def test_no_context_is_made_where_nothing_could_use_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     monkeypatch.setattr(threading, "Thread", pytest.fail)
-    early.begin(0)
+    early_context.begin(0)
 
 
 def test_a_machine_without_a_driver_is_left_to_who_needs_it(
@@ -127,4 +127,4 @@ def test_a_machine_without_a_driver_is_left_to_who_needs_it(
         raise OSError(name)
 
     monkeypatch.setattr(ctypes, "CDLL", fail)
-    early._retain(0)
+    early_context._retain(0)
