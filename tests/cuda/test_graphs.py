@@ -327,7 +327,7 @@ def test_a_graph_keeps_its_memory_where_no_pool_does(
     deferred: Any, backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RUDA_ALLOC_CONF", f"backend:{backend}")
-    from ruda.backends.cuda.settings import pool_of
+    from ruda.backends.cuda.alloc_conf import pool_of
 
     deferred.pool = pool_of(deferred.driver, deferred.pool.out_of_memory, deferred.now)
     x, g = on(values()), cuda.Graph()

@@ -13,7 +13,7 @@ import pytest
 
 import ruda
 from ruda import cuda, nn
-from ruda.backends.cuda import settings
+from ruda.backends.cuda import alloc_conf
 from ruda.backends.cuda.memory import size_class
 from ruda.core.errors import ArgumentError, DeviceError, OutOfMemoryError, RudaError
 
@@ -223,12 +223,12 @@ def test_an_allocator_from_a_shared_library(deferred: Any, tmp_path: Path) -> No
 
 
 def test_settings_are_read_and_checked() -> None:
-    found = settings.parse("backend:async, split:0.5,rounding:4,gc_threshold:0.8")
+    found = alloc_conf.parse("backend:async, split:0.5,rounding:4,gc_threshold:0.8")
     assert found == {"backend": "async", "split": 0.5, "rounding": 4.0, "gc_threshold": 0.8}
-    assert settings.parse("") == {}
+    assert alloc_conf.parse("") == {}
     for bad in ("blocks:3", "backend:cache", "split:2", "rounding:x"):
         with pytest.raises(ArgumentError, match="RUDA_ALLOC_CONF"):
-            settings.parse(bad)
+            alloc_conf.parse(bad)
 
 
 def test_the_direct_backend_keeps_nothing(deferred: Any, monkeypatch: pytest.MonkeyPatch) -> None:
