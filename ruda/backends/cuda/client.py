@@ -18,12 +18,12 @@ from ruda.backends.cuda.interop import Interop
 from ruda.backends.cuda.kernels import KERNELS, LACKS
 from ruda.backends.cuda.memory import Handle, ViewHandle, allocate
 from ruda.backends.cuda.nvtx import ranges
-from ruda.backends.cuda.order import Order, touch
 from ruda.backends.cuda.pinned import Staging
 from ruda.backends.cuda.prim import map as maps
 from ruda.backends.cuda.rand import curand
 from ruda.backends.cuda.redzone import RedZones
 from ruda.backends.cuda.steps import Steps
+from ruda.backends.cuda.stream_order import Order, touch
 from ruda.backends.cuda.traffic import Traffic
 from ruda.core import config
 from ruda.core.devices import Device

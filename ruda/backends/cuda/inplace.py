@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ruda.backends.cuda.memory import Borrowed
-from ruda.backends.cuda.order import Order, touch
 from ruda.backends.cuda.prim import each, moving, updates
+from ruda.backends.cuda.stream_order import Order, touch
 from ruda.core.spec import Spec
 
 Into = Callable[[Sequence[Any], Sequence[Any]], None]

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ruda.backends.cuda.memory import Borrowed, Pool, allocate, handle_over
-from ruda.backends.cuda.order import Order
 from ruda.backends.cuda.pinned import Staging
+from ruda.backends.cuda.stream_order import Order
 from ruda.core.errors import ArgumentError
 from ruda.core.spec import Spec
 

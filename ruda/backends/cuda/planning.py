@@ -19,7 +19,7 @@ from ruda.backends.cuda.memory import (
     piece_class,
     size_class,
 )
-from ruda.backends.cuda.order import touch
+from ruda.backends.cuda.stream_order import touch
 from ruda.core.dtypes import uint8
 from ruda.core.errors import RudaError
 from ruda.core.shapes import extent

@@ -14,7 +14,6 @@ from ruda.backends.cuda.launch import Launcher
 from ruda.backends.cuda.layout import Layout
 from ruda.backends.cuda.memory import Place, ViewHandle, allocate, handle_over
 from ruda.backends.cuda.nvtx import ranges
-from ruda.backends.cuda.order import StreamState, touch
 from ruda.backends.cuda.planning import Planning
 from ruda.backends.cuda.prim import (
     attention,
@@ -27,6 +26,7 @@ from ruda.backends.cuda.prim import (
     sibling_region,
 )
 from ruda.backends.cuda.runs import Runs
+from ruda.backends.cuda.stream_order import StreamState, touch
 from ruda.core.dtypes import float64, uint8, uint64
 from ruda.core.shapes import extent
 from ruda.core.spec import Spec, is_absent, spec_of

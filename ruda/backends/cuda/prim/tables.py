@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ruda.backends.cuda.memory import allocate
-from ruda.backends.cuda.order import touch
+from ruda.backends.cuda.stream_order import touch
 from ruda.core.dtypes import uint8
 from ruda.core.spec import spec_of
 
