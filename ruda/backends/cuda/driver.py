@@ -16,7 +16,7 @@ from typing import Any
 
 from cupy_backends.cuda.api import driver, runtime
 
-from ruda.backends.cuda import batches, cache, crowd, dependent_launch
+from ruda.backends.cuda import batch_compile, cache, crowd, dependent_launch
 from ruda.backends.cuda.bindings import binding
 from ruda.backends.cuda.client import CudaClient
 from ruda.backends.cuda.memory import Block
@@ -133,7 +133,7 @@ class Driver:
     def load_all(self, wanted: Sequence[tuple[str, str]]) -> None:
         """Have kernels, each a (source, name), ready at once, compiled in few programs."""
         missing = [(source, name) for source, name in wanted if source not in self._modules]
-        for found in batches.loadable(missing, self.arch) if missing else ():
+        for found in batch_compile.loadable(missing, self.arch) if missing else ():
             self.activate()
             module = driver.moduleLoadData(found.code)
             for source, _ in found.kernels:
