@@ -6,8 +6,8 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from ruda.backends.cuda.places import user_line
 from ruda.backends.cuda.stream_order import Order, StreamState
+from ruda.backends.cuda.user_code import user_line
 from ruda.core.errors import CaptureError
 
 

@@ -12,9 +12,9 @@ from typing import Any
 
 from ruda.backends.cuda.donation import take
 from ruda.backends.cuda.memory import Arena, Part, Pool, size_class
-from ruda.backends.cuda.places import running_modules, user_line
 from ruda.backends.cuda.redzone import ZONE, RedZones
 from ruda.backends.cuda.stream_order import Order
+from ruda.backends.cuda.user_code import running_modules, user_line
 
 
 class _Local(threading.local):

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ruda.backends.cuda.places import user_line
+from ruda.backends.cuda.user_code import user_line
 
 
 class _Here(threading.local):

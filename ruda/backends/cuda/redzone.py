@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from ruda.backends.cuda.places import user_line
+from ruda.backends.cuda.user_code import user_line
 from ruda.core.errors import DeviceError
 
 ZONE = 256

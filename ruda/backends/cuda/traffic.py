@@ -10,9 +10,9 @@ import numpy as np
 
 from ruda.backends.cuda.memory import Pool, allocate
 from ruda.backends.cuda.pinned import Staging
-from ruda.backends.cuda.places import user_line
 from ruda.backends.cuda.runs import Mark
 from ruda.backends.cuda.stream_order import Order, StreamState
+from ruda.backends.cuda.user_code import user_line
 from ruda.core.dtypes import as_dtype
 from ruda.core.errors import DeviceError
 from ruda.core.spec import Spec, spec_of
