@@ -10,7 +10,7 @@ import pytest
 import ruda
 import ruda.nn.functional as F
 from ruda import nn
-from ruda.backends.cuda.blas import gelu_ends, lt
+from ruda.backends.cuda.blas import cublaslt, gelu_ends
 from tests.cuda.libraries.cublaslt import CublasLt
 from tests.cuda.test_regions import normal
 
@@ -18,8 +18,8 @@ from tests.cuda.test_regions import normal
 @pytest.fixture
 def library(client: Any, monkeypatch: pytest.MonkeyPatch) -> CublasLt:
     fake = CublasLt()
-    made = lt.Library(client, fake)
-    monkeypatch.setattr(lt, "library", lambda client: made)
+    made = cublaslt.Library(client, fake)
+    monkeypatch.setattr(cublaslt, "library", lambda client: made)
     monkeypatch.setattr(gelu_ends, "_LEAST", 1)
     return fake
 

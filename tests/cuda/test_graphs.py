@@ -10,7 +10,7 @@ import pytest
 
 import ruda
 from ruda import cuda, nn, optim
-from ruda.backends.cuda.blas import lt
+from ruda.backends.cuda.blas import cublaslt
 from ruda.core.errors import ArgumentError, CaptureError, GradientError, ShapeError
 from tests.cuda.libraries.cublaslt import CublasLt
 
@@ -348,8 +348,8 @@ def test_products_of_a_graph_have_scratch_memory_of_its_pool(
 ) -> None:
     """Two graphs of one stream may run beside each other in two."""
     fake = CublasLt()
-    made = lt.Library(deferred, fake)
-    monkeypatch.setattr(lt, "library", lambda client: made)
+    made = cublaslt.Library(deferred, fake)
+    monkeypatch.setattr(cublaslt, "library", lambda client: made)
     x = on(np.ones((64, 64), "e"))
     kept = [x @ x]
     graphs = [cuda.Graph(), cuda.Graph()]

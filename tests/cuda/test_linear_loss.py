@@ -10,7 +10,7 @@ import pytest
 
 import ruda
 import ruda.nn.functional as F
-from ruda.backends.cuda.blas import lt
+from ruda.backends.cuda.blas import cublaslt
 from ruda.backends.cuda.memory import allocate_piece
 from ruda.backends.cuda.prim import linear_chunks, linear_groups, linear_parts, linear_places
 from ruda.backends.cuda.prim.cross_entropy import Into
@@ -41,8 +41,8 @@ SMALL = {
 def library(client: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A cuBLASLt of NumPy, and rooms so small that all is done in parts."""
     fake = CublasLt()
-    made = lt.Library(client, fake)
-    monkeypatch.setattr(lt, "library", lambda client: made)
+    made = cublaslt.Library(client, fake)
+    monkeypatch.setattr(cublaslt, "library", lambda client: made)
     for (module, name), room in SMALL.items():
         monkeypatch.setattr(module, name, room)
     clear_plans()
@@ -240,8 +240,8 @@ def test_no_such_class(device: str, dtype: str) -> None:
 
 
 def test_a_compiled_step_is_the_eager_one(deferred: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    made, device = lt.Library(deferred, Queued(deferred)), "cuda:0"
-    monkeypatch.setattr(lt, "library", lambda client: made)
+    made, device = cublaslt.Library(deferred, Queued(deferred)), "cuda:0"
+    monkeypatch.setattr(cublaslt, "library", lambda client: made)
     hidden, weight, _, target = inputs()
     given = [ruda.tensor(x, dtype="bfloat16", device=device) for x in (hidden, weight)]
     labels = ruda.asarray(target, device=device)

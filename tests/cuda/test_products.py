@@ -10,7 +10,7 @@ import pytest
 
 import ruda
 import ruda.nn.functional as F
-from ruda.backends.cuda.blas import gemm, integer, lt, skinny
+from ruda.backends.cuda.blas import cublaslt, gemm, integer, skinny
 from ruda.core.dtypes import as_dtype
 from ruda.tensor.dispatch import clear_plans
 from ruda.testing import assert_close
@@ -26,8 +26,8 @@ FLOATS = ("float32", "float64", "float16", "bfloat16", "complex64", "complex128"
 def library(client: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[CublasLt]:
     """A cuBLASLt of NumPy in the place of the real one."""
     fake = CublasLt()
-    made = lt.Library(client, fake)
-    monkeypatch.setattr(lt, "library", lambda client: made)
+    made = cublaslt.Library(client, fake)
+    monkeypatch.setattr(cublaslt, "library", lambda client: made)
     clear_plans()
     yield fake
     clear_plans()

@@ -9,7 +9,7 @@ import pytest
 
 import ruda
 import ruda.nn.functional as F
-from ruda.backends.cuda.blas import lt
+from ruda.backends.cuda.blas import cublaslt
 from tests.cuda.libraries.cublaslt import CublasLt
 from tests.cuda.test_regions import normal
 
@@ -17,8 +17,8 @@ from tests.cuda.test_regions import normal
 @pytest.fixture
 def library(client: Any, monkeypatch: pytest.MonkeyPatch) -> CublasLt:
     fake = CublasLt()
-    made = lt.Library(client, fake)
-    monkeypatch.setattr(lt, "library", lambda client: made)
+    made = cublaslt.Library(client, fake)
+    monkeypatch.setattr(cublaslt, "library", lambda client: made)
     return fake
 
 

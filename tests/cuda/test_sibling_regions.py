@@ -9,7 +9,7 @@ import pytest
 
 import ruda
 from ruda import nn, optim
-from ruda.backends.cuda.blas import lt
+from ruda.backends.cuda.blas import cublaslt
 from tests.cuda.test_regions import launched, normal
 from tests.cuda.test_steps import Queued
 
@@ -17,8 +17,8 @@ from tests.cuda.test_steps import Queued
 @pytest.fixture
 def library(client: Any, monkeypatch: pytest.MonkeyPatch) -> Queued:
     fake = Queued(client)
-    made = lt.Library(client, fake)
-    monkeypatch.setattr(lt, "library", lambda client: made)
+    made = cublaslt.Library(client, fake)
+    monkeypatch.setattr(cublaslt, "library", lambda client: made)
     return fake
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import ruda
 from ruda import linalg
-from ruda.backends.cuda.blas import lt
+from ruda.backends.cuda.blas import cublaslt
 from ruda.backends.cuda.solver import rows
 from ruda.backends.cuda.solver.library import Solver
 from ruda.core.errors import LinAlgError
@@ -32,8 +32,8 @@ def solver(client: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Solver]:
     """LAPACK in the place of the real libraries."""
     made = Solver(client, fakes.Solver(), fakes.Blas())
     monkeypatch.setattr(rows, "solver_of", lambda client: made)
-    products = lt.Library(client, CublasLt())
-    monkeypatch.setattr(lt, "library", lambda client: products)
+    products = cublaslt.Library(client, CublasLt())
+    monkeypatch.setattr(cublaslt, "library", lambda client: products)
     clear_plans()
     yield made
     clear_plans()

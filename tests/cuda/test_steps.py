@@ -13,7 +13,7 @@ import pytest
 import ruda
 import ruda.nn.functional as F
 from ruda import nn, optim
-from ruda.backends.cuda.blas import lt
+from ruda.backends.cuda.blas import cublaslt
 from ruda.backends.cuda.memory import allocate
 from ruda.core.errors import DeviceError, IndexRangeError
 from ruda.core.spec import spec_of
@@ -168,8 +168,8 @@ def test_each_replay_draws_anew_as_eager_steps_do(deferred: Any) -> None:
 
 def test_a_second_branch_keeps_its_order(deferred: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Gradients of weights beside the others, on a driver that does what nobody waits for last."""
-    library = lt.Library(deferred, Queued(deferred))
-    monkeypatch.setattr(lt, "library", lambda client: library)
+    library = cublaslt.Library(deferred, Queued(deferred))
+    monkeypatch.setattr(cublaslt, "library", lambda client: library)
     rng = np.random.default_rng(3)
     sizes = (12, 16, 16, 8, 4)
     shapes = [(b, a) for a, b in pairwise(sizes)]
@@ -287,8 +287,8 @@ def test_a_state_that_is_read_as_it_was_is_not_written_before(deferred: Any) -> 
 def test_tokens_stay_on_the_device_and_a_cache_is_never_copied(
     deferred: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    library = lt.Library(deferred, Queued(deferred))
-    monkeypatch.setattr(lt, "library", lambda client: library)
+    library = cublaslt.Library(deferred, Queued(deferred))
+    monkeypatch.setattr(cublaslt, "library", lambda client: library)
 
     def decode(where: str, compiled: bool) -> Any:
         ruda.random.manual_seed(2)

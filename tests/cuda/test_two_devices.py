@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ruda.backends import probe
-from ruda.backends.cuda.blas import lt
+from ruda.backends.cuda.blas import cublaslt
 from ruda.core import devices
 from ruda.tensor.dispatch import clear_plans
 from tests.cuda.test_steps import Queued
@@ -45,8 +45,8 @@ def pair(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     from tests.cuda.emulator.paired import paired_clients
 
     made = paired_clients()
-    libraries = {client: lt.Library(client, Products(client)) for client in made}
-    monkeypatch.setattr(lt, "library", libraries.__getitem__)
+    libraries = {client: cublaslt.Library(client, Products(client)) for client in made}
+    monkeypatch.setattr(cublaslt, "library", libraries.__getitem__)
     monkeypatch.setattr(probe, "usable_gpus", lambda: len(made))
     before = dict(devices._clients)
     devices._clients.update({client.device: client for client in made})

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from ruda.backends.cuda.blas import lt
+from ruda.backends.cuda.blas import cublaslt
 from ruda.backends.cuda.client import CudaClient
 from ruda.core import devices
 from ruda.tensor.dispatch import clear_plans
@@ -109,14 +109,14 @@ def dry() -> Iterator[CudaClient]:
     """The client of such a GPU, ``cuda:0`` inside of the block."""
     where, driver = devices.Device("cuda", 0), DryDriver()
     made = CudaClient(where, driver, NoMemoryLeft)
-    library, before = lt.Library(made, _Products(driver)), devices._clients.get(where)
-    known, lt.library = lt.library, lambda client: library  # type: ignore[assignment]
+    library, before = cublaslt.Library(made, _Products(driver)), devices._clients.get(where)
+    known, cublaslt.library = cublaslt.library, lambda client: library  # type: ignore[assignment]
     devices._clients[where] = made
     try:
         yield made
     finally:
         clear_plans()
-        lt.library = known
+        cublaslt.library = known
         del devices._clients[where]
         if before is not None:
             devices._clients[where] = before

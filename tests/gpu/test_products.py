@@ -9,7 +9,7 @@ import pytest
 
 import ruda
 import ruda.nn.functional as F
-from ruda.backends.cuda.blas import lt, tune
+from ruda.backends.cuda.blas import cublaslt, tune
 from ruda.core.devices import client as client_of
 from ruda.tensor.dispatch import clear_plans
 from ruda.testing import assert_close
@@ -25,8 +25,8 @@ def check(got: ruda.Tensor, x: ruda.Tensor, y: ruda.Tensor, bias: Any = 0) -> No
 def engine(request: pytest.FixtureRequest, device: str, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Each library in turn; the one of CuPy as where nvmath-python is not installed."""
     if request.param == "cuBLAS":
-        monkeypatch.setattr(lt, "library", lambda client: None)
-    elif lt.library(client_of(device)) is None:
+        monkeypatch.setattr(cublaslt, "library", lambda client: None)
+    elif cublaslt.library(client_of(device)) is None:
         pytest.skip("cuBLASLt comes with nvmath-python, without which products go to cuBLAS")
     clear_plans()
     yield request.param
@@ -112,7 +112,7 @@ def test_gradients_equal_those_of_the_cpu(device: str, engine: str) -> None:
 def test_the_chosen_algorithm_is_timed_once_and_kept(
     device: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
-    if lt.library(client_of(device)) is None:
+    if cublaslt.library(client_of(device)) is None:
         pytest.skip("cuBLASLt comes with nvmath-python, without which products go to cuBLAS")
     monkeypatch.setenv("RUDA_CACHE", str(tmp_path))
     monkeypatch.setenv("RUDA_AUTOTUNE", "on")

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ruda.backends.cuda.blas import lt, skinny
+from ruda.backends.cuda.blas import cublaslt, skinny
 from ruda.backends.cuda.client import CudaClient
 from ruda.backends.cuda.dnn import stem
 from ruda.backends.cuda.fft import plans
@@ -92,19 +92,19 @@ def listed() -> Iterator[ListingDriver]:
     """The driver of what is ``cuda:0`` inside the block."""
     driver = ListingDriver()
     made = CudaClient(WHERE, driver, NoMemoryLeft)
-    solver, products = Solver(made, Silent(), Silent()), lt.Library(made, Products())
+    solver, products = Solver(made, Silent(), Silent()), cublaslt.Library(made, Products())
     before = devices._clients.get(WHERE)
-    kept = lt.library, plans.library, solver_rows.solver_of
-    lt.library = plans.library = solver_rows.solver_of = None  # type: ignore[assignment]
+    kept = cublaslt.library, plans.library, solver_rows.solver_of
+    cublaslt.library = plans.library = solver_rows.solver_of = None  # type: ignore[assignment]
     try:
-        lt.library = lambda client: products  # type: ignore[assignment]
+        cublaslt.library = lambda client: products  # type: ignore[assignment]
         plans.library = lambda client: Silent()  # type: ignore[assignment]
         solver_rows.solver_of = lambda client: solver  # type: ignore[assignment]
         devices._clients[WHERE] = made  # type: ignore[assignment]
         clear_plans()
         yield driver
     finally:
-        lt.library, plans.library, solver_rows.solver_of = kept
+        cublaslt.library, plans.library, solver_rows.solver_of = kept
         clear_plans()
         plans.plan_of.cache_clear()
         devices._clients.pop(WHERE)

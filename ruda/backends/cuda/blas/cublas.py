@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from ruda.backends.cuda.blas.cublaslt import KINDS, Arithmetic
 from ruda.backends.cuda.blas.layout import Call, Geometry
-from ruda.backends.cuda.blas.lt import KINDS, Arithmetic
 from ruda.core.errors import StrategyError
 
 _DEFAULT_ALGORITHM = -1
@@ -67,7 +67,7 @@ def library(client: Any) -> Library:
 def product(
     client: Any, how: Arithmetic, shape: Geometry, bias: bool = False, adds: bool = False
 ) -> Callable[..., None]:
-    """The function that queues ``out = x @ y`` at the addresses (x, y, out), as that of ``lt``."""
+    """The function that queues ``out = x @ y`` at the addresses (x, y, out), as in ``cublaslt``."""
     assert not bias, "cuBLAS adds no bias"
     found = library(client)
     factors = np.array([1, 1 if adds else 0], how.scale)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ruda.backends.cuda.blas import layout, lt
+from ruda.backends.cuda.blas import cublaslt, layout
 from ruda.backends.cuda.memory import allocate
 from ruda.core.dtypes import bfloat16
 from ruda.core.precision import IEEE
@@ -21,7 +21,7 @@ _LEAST = 1 << 22
 # The library wants rows of the matrix beside the result to begin at multiples of so many elements.
 _WHOLE = 8
 
-Bound = tuple[lt.Arithmetic, layout.Geometry]
+Bound = tuple[cublaslt.Arithmetic, layout.Geometry]
 
 
 def joins(client: Any, plan: Any, step: Any, keeps: bool) -> bool:
@@ -42,14 +42,14 @@ def is_ended(region: Any) -> bool:
     return names in (("linear", "gelu_tanh"), ("matmul", "gelu_tanh_backward"))
 
 
-_BACKWARD = lt.Ends(then="gelu gradient")
+_BACKWARD = cublaslt.Ends(then="gelu gradient")
 
 
-def _forward(keeps: bool) -> lt.Ends:
-    return lt.Ends(bias=True, then="gelu and input" if keeps else "gelu")
+def _forward(keeps: bool) -> cublaslt.Ends:
+    return cublaslt.Ends(bias=True, then="gelu and input" if keeps else "gelu")
 
 
-def _bound(client: Any, plan: Any, ends: lt.Ends) -> Bound | None:
+def _bound(client: Any, plan: Any, ends: cublaslt.Ends) -> Bound | None:
     """How the product is done; None where the library does not or it would not pay."""
     x, y, *bias = plan.specs
     out = plan.out
@@ -66,8 +66,10 @@ def _bound(client: Any, plan: Any, ends: lt.Ends) -> Bound | None:
     if any(shape.copies) or not shape.is_single:
         return None
     name = out.dtype.name
-    how = lt.Arithmetic(name, name, _ARITHMETIC_COMPUTE, "float32", bool(allowed.half_reduction))
-    return (how, shape) if lt.offers(client, how, shape, ends) else None
+    how = cublaslt.Arithmetic(
+        name, name, _ARITHMETIC_COMPUTE, "float32", bool(allowed.half_reduction)
+    )
+    return (how, shape) if cublaslt.offers(client, how, shape, ends) else None
 
 
 def bind(client: Any, region: Any) -> Callable[..., tuple[Any, ...]]:
@@ -78,7 +80,7 @@ def bind(client: Any, region: Any) -> Callable[..., tuple[Any, ...]]:
     ends = _forward(keeps) if forward else _BACKWARD
     found = _bound(client, product, ends)
     assert found is not None
-    multiply = lt.product(client, *found, ends=ends)
+    multiply = cublaslt.product(client, *found, ends=ends)
     beside = -1 if forward else others[1]
     out: Spec = step.out
 

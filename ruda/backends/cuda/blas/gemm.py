@@ -12,7 +12,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from ruda.backends.cuda.blas import cublas, integer, layout, lt, skinny, small, tune
+from ruda.backends.cuda.blas import cublas, cublaslt, integer, layout, skinny, small, tune
 from ruda.backends.cuda.blas.composing import composed
 from ruda.backends.cuda.blas.picking import (
     IN_FLOAT,
@@ -75,7 +75,7 @@ def own_of(client: Any, plan: Any) -> tuple[layout.Geometry, small.Choice] | Non
     as_they_lie = not any(shape.copies) and (task.bias is None or task.bias.contiguous)
     if not as_they_lie or how.compute != IN_FLOAT or not small.fits(client, shape):
         return None
-    has_lt = lt.library(client) is not None
+    has_lt = cublaslt.library(client) is not None
     if skinny.bind(client, dtypes.float32, dtypes.float32, shape, True, has_lt) is not None:
         return None
     if tune.mode() == "on" and not tune.is_known(client, tuned(client), repr(shape)):
@@ -98,7 +98,7 @@ def bind_linear_relu(client: Any, plan: Any) -> Callable[..., Any] | None:
     shape = layout.geometry((x.shape, x.strides), (y.shape, y.strides))
     how = arithmetic(dtype, dtype, task.precision)
     # A kernel of its own for few rows is quicker than what this saves.
-    has_lt = lt.library(client) is not None
+    has_lt = cublaslt.library(client) is not None
     if skinny.bind(client, dtype, dtype, shape, how.compute == IN_FLOAT, has_lt) is not None:
         return None
     own = small_choice(client, how, shape)
@@ -106,7 +106,9 @@ def bind_linear_relu(client: Any, plan: Any) -> Callable[..., Any] | None:
         return composed(task, shape, small.product(client, shape, own, relu=True), dtype, dtype)
     if not has_lt:
         return None
-    return composed(task, shape, lt.product(client, how, shape, True, relu=True), dtype, dtype)
+    return composed(
+        task, shape, cublaslt.product(client, how, shape, True, relu=True), dtype, dtype
+    )
 
 
 def bind_weight(client: Any, plan: Any) -> Callable[..., Any] | None:
@@ -146,7 +148,7 @@ def into(
     precision: Precision | None,
     bias: Spec | None = None,
     adds: bool = False,
-    kernels: lt.Kernels = (),
+    kernels: cublaslt.Kernels = (),
 ) -> Multiply:
     """The function that queues ``out = x @ y`` in dense memory that is there, given by addresses.
 
@@ -157,10 +159,10 @@ def into(
     shape = layout.geometry((x.shape, x.strides), (y.shape, y.strides))
     assert not any(shape.copies), "the operands are to be made ready first"
     how = arithmetic(x.dtype, out.dtype, allowed)
-    if kernels and lt.library(client) is not None:
-        return lt.product(client, how, shape, bias is not None, adds, kernels=kernels)
+    if kernels and cublaslt.library(client) is not None:
+        return cublaslt.product(client, how, shape, bias is not None, adds, kernels=kernels)
     if adds:
-        library = lt if lt.library(client) is not None else cublas
+        library = cublaslt if cublaslt.library(client) is not None else cublas
         return library.product(client, how, shape, adds=True)
     return by_library(Task(client, op, x, y, bias, out, x.dtype, allowed), how, shape)
 
@@ -229,12 +231,14 @@ def _of_integers(task: Task) -> Callable[..., Any]:
     """By cuBLASLt for int8 that is summed in int32 and lies as it wants, else by an own kernel."""
     client, x, y = task.client, task.x, task.y
     small = x.dtype is y.dtype is dtypes.int8 and task.out.dtype is dtypes.int32
-    if small and task.bias is None and lt.library(client) is not None:
+    if small and task.bias is None and cublaslt.library(client) is not None:
         # Its kernels take rows on the left and columns on the right.
         shape = layout.geometry((x.shape, x.strides), (y.shape, y.strides))
         if _suits_int8(shape):
-            how = lt.Arithmetic("int8", "int32", IN_INT, "int32", True)
-            return composed(task, shape, lt.product(client, how, shape), dtypes.int8, dtypes.int32)
+            how = cublaslt.Arithmetic("int8", "int32", IN_INT, "int32", True)
+            return composed(
+                task, shape, cublaslt.product(client, how, shape), dtypes.int8, dtypes.int32
+            )
     return integer.bind(client, x, y, task.bias, task.out)
 
 
@@ -254,7 +258,7 @@ def _of_floats(task: Task) -> Callable[..., Any]:
     left, right = ((s.shape, s.strides) if s.dtype is operand else _dense(s.shape) for s in (x, y))
     shape = layout.geometry(left, right)
     how = arithmetic(operand, result, task.precision)
-    plain, has_lt = how.compute == IN_FLOAT, lt.library(task.client) is not None
+    plain, has_lt = how.compute == IN_FLOAT, cublaslt.library(task.client) is not None
     thin = skinny.bind(task.client, operand, result, shape, plain, has_lt)
     if thin is None:
         multiply = small_or_library(task, how, shape)

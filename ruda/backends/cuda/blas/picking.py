@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from ruda.backends.cuda.blas import cublas, layout, lt, small, tune
+from ruda.backends.cuda.blas import cublas, cublaslt, layout, small, tune
 from ruda.backends.cuda.memory import Place
 from ruda.core import dtypes
 from ruda.core.dtypes import DType
@@ -39,7 +39,7 @@ class Task(NamedTuple):
     precision: Precision
 
 
-def arithmetic(operand: DType, result: DType, allowed: Precision) -> lt.Arithmetic:
+def arithmetic(operand: DType, result: DType, allowed: Precision) -> cublaslt.Arithmetic:
     """How a library multiplies ``operand`` to ``result`` within a precision."""
     compute, scale = IN_FLOAT, "float32"
     if operand.kind == "complex":
@@ -51,10 +51,12 @@ def arithmetic(operand: DType, result: DType, allowed: Precision) -> lt.Arithmet
     if operand is result is dtypes.float16 and allowed.fp16_accumulate:
         compute, scale = _IN_HALF, "float16"
     rounds = not result.is_half or allowed.half_reduction
-    return lt.Arithmetic(operand.name, result.name, compute, scale, rounds)
+    return cublaslt.Arithmetic(operand.name, result.name, compute, scale, rounds)
 
 
-def small_choice(client: Any, how: lt.Arithmetic, shape: layout.Geometry) -> small.Choice | None:
+def small_choice(
+    client: Any, how: cublaslt.Arithmetic, shape: layout.Geometry
+) -> small.Choice | None:
     """The tile of a small product of float32; None where a library multiplies.
 
     What was measured before decides, if that is to be looked at, else a rule.
@@ -70,11 +72,11 @@ def small_choice(client: Any, how: lt.Arithmetic, shape: layout.Geometry) -> sma
 
 def tuned(client: Any) -> str:
     """The name of the file with the times of small products."""
-    library = lt.library(client)
+    library = cublaslt.library(client)
     return f"small-{0 if library is None else library.version}"
 
 
-def small_or_library(task: Task, how: lt.Arithmetic, shape: layout.Geometry) -> Multiply:
+def small_or_library(task: Task, how: cublaslt.Arithmetic, shape: layout.Geometry) -> Multiply:
     """A kernel of our own for small products of float32, unless a library was measured quicker."""
     client = task.client
     own = small_choice(client, how, shape)
@@ -85,7 +87,7 @@ def small_or_library(task: Task, how: lt.Arithmetic, shape: layout.Geometry) -> 
     return small.product(client, shape, own)
 
 
-def _measured(task: Task, how: lt.Arithmetic, shape: layout.Geometry) -> Multiply:
+def _measured(task: Task, how: cublaslt.Arithmetic, shape: layout.Geometry) -> Multiply:
     """The quickest of the tiles and the library, timed at the first call."""
     client = task.client
     found = small.candidates(client, shape)
@@ -103,15 +105,15 @@ def _measured(task: Task, how: lt.Arithmetic, shape: layout.Geometry) -> Multipl
     return run
 
 
-def by_library(task: Task, how: lt.Arithmetic, shape: layout.Geometry) -> Multiply:
+def by_library(task: Task, how: cublaslt.Arithmetic, shape: layout.Geometry) -> Multiply:
     """cuBLASLt, else cuBLAS; a bias that it cannot add is written first."""
     client, with_bias = task.client, task.bias is not None
-    has_lt = lt.library(client) is not None
+    has_lt = cublaslt.library(client) is not None
     if not with_bias:
-        return (lt if has_lt else cublas).product(client, how, shape)
+        return (cublaslt if has_lt else cublas).product(client, how, shape)
     if has_lt and how.result in _WITH_BIAS and how.compute != _IN_HALF:
-        return lt.product(client, how, shape, bias=True)
-    add = (lt if has_lt else cublas).product(client, how, shape, adds=True)
+        return cublaslt.product(client, how, shape, bias=True)
+    add = (cublaslt if has_lt else cublas).product(client, how, shape, adds=True)
     result = dtypes.as_dtype(how.result, task.op)
     start = client.writer(
         spec_of(client, task.out.shape, result), spec_of(client, task.out.shape[-1:], result)

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ruda.backends.cuda.blas import gemm, layout, lt
+from ruda.backends.cuda.blas import cublaslt, gemm, layout
 from ruda.backends.cuda.memory import allocate, allocate_piece, handle_over
 from ruda.backends.cuda.prim.cross_entropy import Into
 from ruda.core.dtypes import DType, compute_of, int64
@@ -30,8 +30,8 @@ from ruda.tensor.tensor import RudaTensor, wrap
 # the gradient of the weight that are then quicker on an H200 than those that it proposes first:
 # whole steps took 44.9 ms in place of 45.8, and with sums in the half type 41.2 in place of 41.5.
 _LARGE = 1 << 35
-_LOGITS: lt.Kernels = ((197, 5), (197, 3), (20, 3), (184, 5))
-_WEIGHT: lt.Kernels = ((29, 3),)
+_LOGITS: cublaslt.Kernels = ((197, 5), (197, 3), (20, 3), (184, 5))
+_WEIGHT: cublaslt.Kernels = ((29, 3),)
 
 
 def fitting(room: int, length: int, itemsize: int) -> int:
@@ -79,7 +79,7 @@ class Known:
         precision, kernels = self.plan.precision, self._kernels(x, y, out)
         return gemm.into(self.client, self.name, x, y, made, precision, beside, adds, kernels)
 
-    def _kernels(self, x: Spec, y: Spec, out: DType) -> lt.Kernels:
+    def _kernels(self, x: Spec, y: Spec, out: DType) -> cublaslt.Kernels:
         """Which ones to prefer for a product of half types."""
         large = x.size * y.shape[1] >= _LARGE and self.client.driver.arch == "sm_90a"
         if not large or not self.kind.is_half:

@@ -139,14 +139,16 @@ def library(client: Any) -> Library | None:
 class _Descriptors:
     """What cuBLASLt wants to know of one call besides addresses; owns the library's objects."""
 
-    def __init__(self, lt: Any, how: Arithmetic, shape: Geometry, call: Call, ends: Ends) -> None:
-        self._lt = lt
+    def __init__(
+        self, cublaslt: Any, how: Arithmetic, shape: Geometry, call: Call, ends: Ends
+    ) -> None:
+        self._lt = cublaslt
         self._made: list[tuple[Callable[[int], None], int]] = []
         # At exit the bindings are taken apart before the plans are: nothing is destroyed then.
         weakref.finalize(self, _destroy, self._made).atexit = False
         scale = np.dtype(how.scale)
         self.operation = self._keep(
-            lt.matmul_desc_destroy, lt.matmul_desc_create(how.compute, KINDS[how.scale])
+            cublaslt.matmul_desc_destroy, cublaslt.matmul_desc_create(how.compute, KINDS[how.scale])
         )
         self._set(_TRANSA, int(shape.y.transposed), np.int32)
         self._set(_TRANSB, int(shape.x.transposed), np.int32)
@@ -177,17 +179,20 @@ class _Descriptors:
 
     def _matrix(self, kind: int, side: Side, shape: tuple[int, int], count: int, step: int) -> int:
         """A layout in columns; ``shape`` is what the product sees of it."""
-        lt = self._lt
+        cublaslt = self._lt
         rows, columns = shape[::-1] if side.transposed else shape
         layout = self._keep(
-            lt.matrix_layout_destroy, lt.matrix_layout_create(kind, rows, columns, side.leading)
+            cublaslt.matrix_layout_destroy,
+            cublaslt.matrix_layout_create(kind, rows, columns, side.leading),
         )
         if count > 1:
             for attribute, box in (
                 (_BATCH, np.array([count], np.int32)),
                 (_BATCH_STEP, np.array([step], np.int64)),
             ):
-                lt.matrix_layout_set_attribute(layout, attribute, box.ctypes.data, box.itemsize)
+                cublaslt.matrix_layout_set_attribute(
+                    layout, attribute, box.ctypes.data, box.itemsize
+                )
         return layout
 
     def point(self, bias: int, aux: int) -> None:
@@ -205,37 +210,39 @@ def _destroy(made: list[tuple[Callable[[int], None], int]]) -> None:
 
 def _algorithms(library: Library, at: _Descriptors, how: Arithmetic, low: int) -> Any:
     """What the library proposes for addresses that are multiples of ``low``, best first."""
-    lt = library.module
-    preference = lt.matmul_preference_create()
+    cublaslt = library.module
+    preference = cublaslt.matmul_preference_create()
     sums = _ANY_SUMS if how.rounds else _EXACT_SUMS
     boxes: list[tuple[int, Any]] = [
         (_MOST_WORKSPACE, np.array([_WORKSPACE], np.uint64)),
         (_REDUCTION, np.array([sums], np.uint32)),
         *((attribute, np.array([low], np.uint32)) for attribute in _ALIGNMENTS),
     ]
-    found = np.zeros(_CANDIDATES, lt.matmul_heuristic_result_dtype)
+    found = np.zeros(_CANDIDATES, cublaslt.matmul_heuristic_result_dtype)
     count = np.zeros(1, np.int32)
     try:
         for attribute, box in boxes:
-            lt.matmul_preference_set_attribute(preference, attribute, box.ctypes.data, box.itemsize)
-        lt.matmul_algo_get_heuristic(
+            cublaslt.matmul_preference_set_attribute(
+                preference, attribute, box.ctypes.data, box.itemsize
+            )
+        cublaslt.matmul_algo_get_heuristic(
             library.handle, at.operation, at.y, at.x, at.out, at.out,
             preference, _CANDIDATES, found.ctypes.data, count.ctypes.data,
         )  # fmt: skip
     finally:
-        lt.matmul_preference_destroy(preference)
+        cublaslt.matmul_preference_destroy(preference)
     found = found[: int(count[0])]
     return found[found["state"] == 0]
 
 
 def _ranked(library: Library, found: Any, kernels: Kernels) -> Any:
     """The same proposals, with the one of the kernel that is named first in front."""
-    lt, codes = library.module, np.ascontiguousarray(found["algo"]["data_"])
+    cublaslt, codes = library.module, np.ascontiguousarray(found["algo"]["data_"])
 
     def value(i: int, attribute: int, kind: Any) -> int:
         box, at = np.zeros(1, kind), codes.ctypes.data + i * codes.strides[0]
         written = np.zeros(1, np.uint64)
-        lt.matmul_algo_config_get_attribute(
+        cublaslt.matmul_algo_config_get_attribute(
             at, attribute, box.ctypes.data, box.itemsize, written.ctypes.data
         )
         return int(box[0])
@@ -275,8 +282,8 @@ class _Product:
             self.pointed.clear()
         made = self.pointed.pop((0, 0), None) if bias or aux else None
         if made is None:
-            lt = self.library.module
-            made = _Descriptors(lt, self.how, self.shape, self.call, self.ends)
+            cublaslt = self.library.module
+            made = _Descriptors(cublaslt, self.how, self.shape, self.call, self.ends)
         made.point(bias, aux)
         return self.pointed.setdefault((bias, aux), made)
 
