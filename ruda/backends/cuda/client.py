@@ -24,7 +24,7 @@ from ruda.backends.cuda.rand import curand
 from ruda.backends.cuda.redzone import RedZones
 from ruda.backends.cuda.steps import Steps
 from ruda.backends.cuda.stream_order import Order, touch
-from ruda.backends.cuda.traffic import Traffic
+from ruda.backends.cuda.transfers import Transfers
 from ruda.core import config
 from ruda.core.devices import Device
 from ruda.core.dtypes import Defaults
@@ -61,7 +61,7 @@ class _Now(threading.local):
         self.stream = stream
 
 
-class CudaClient(Traffic, Interop, Steps, InPlace):
+class CudaClient(Transfers, Interop, Steps, InPlace):
     """One GPU. Work is queued in the calling thread's stream, which is the main one at first."""
 
     precisions: Mapping[str, tuple[Any, ...]] = {

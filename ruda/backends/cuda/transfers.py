@@ -19,7 +19,7 @@ from ruda.core.spec import Spec, spec_of
 from ruda.tensor.tensor import from_array
 
 
-class Traffic:
+class Transfers:
     """What ``CudaClient`` does with the host's memory and the host's time."""
 
     device: Any
