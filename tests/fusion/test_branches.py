@@ -12,7 +12,7 @@ from ruda import nn, optim
 from tests.fusion.dry import DryDriver, dry, graph_of
 from tests.training import step_of
 
-layouts = pytest.importorskip("ruda.backends.cuda.layout")
+layouts = pytest.importorskip("ruda.backends.cuda.memory_layout")
 
 
 class Queued(NamedTuple):

@@ -75,7 +75,7 @@ def test_the_graph_lies_where_it_was_planned_to_and_gives_all_back() -> None:
 
 
 def test_blocks_in_use_at_the_same_time_lie_apart() -> None:
-    layouts = pytest.importorskip("ruda.backends.cuda.layout")
+    layouts = pytest.importorskip("ruda.backends.cuda.memory_layout")
     rng = np.random.default_rng(0)
     log, live = layouts.Log(), []
     for address in range(1, 300):

@@ -11,10 +11,10 @@ from ruda.backends.cuda.blas import gelu_ends, gemm, small_region
 from ruda.backends.cuda.donation import donating
 from ruda.backends.cuda.faults import traced
 from ruda.backends.cuda.launch import Launcher
-from ruda.backends.cuda.layout import Layout
 from ruda.backends.cuda.memory import Place, ViewHandle, allocate, handle_over
+from ruda.backends.cuda.memory_layout import Layout
+from ruda.backends.cuda.memory_planning import Planning
 from ruda.backends.cuda.nvtx import ranges
-from ruda.backends.cuda.planning import Planning
 from ruda.backends.cuda.prim import (
     attention,
     down_region,

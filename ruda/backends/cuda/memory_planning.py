@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 from ruda.backends.cuda import graphs
 from ruda.backends.cuda.clock import Clock
 from ruda.backends.cuda.launch import collected, spied
-from ruda.backends.cuda.layout import Layout, Log, Nowhere, Planned, layout
 from ruda.backends.cuda.memory import (
     Place,
     allocate_piece,
@@ -19,6 +18,7 @@ from ruda.backends.cuda.memory import (
     piece_class,
     size_class,
 )
+from ruda.backends.cuda.memory_layout import Layout, Log, Nowhere, Planned, layout
 from ruda.backends.cuda.stream_order import touch
 from ruda.core.dtypes import uint8
 from ruda.core.errors import RudaError
