@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ruda.backends.cuda.alloc_conf import pool_of
+from ruda.backends.cuda.compiled_steps import Steps
 from ruda.backends.cuda.dnn import graph
 from ruda.backends.cuda.faults import Faults
 from ruda.backends.cuda.guards import Guards
@@ -22,7 +23,6 @@ from ruda.backends.cuda.pinned import Staging
 from ruda.backends.cuda.prim import map as maps
 from ruda.backends.cuda.rand import curand
 from ruda.backends.cuda.redzone import RedZones
-from ruda.backends.cuda.steps import Steps
 from ruda.backends.cuda.stream_order import Order, touch
 from ruda.backends.cuda.transfers import Transfers
 from ruda.core import config
