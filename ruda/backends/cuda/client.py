@@ -13,13 +13,13 @@ from ruda.backends.cuda.alloc_conf import pool_of
 from ruda.backends.cuda.compiled_steps import Steps
 from ruda.backends.cuda.dnn import graph
 from ruda.backends.cuda.faults import Faults
-from ruda.backends.cuda.guards import Guards
 from ruda.backends.cuda.inplace import InPlace
 from ruda.backends.cuda.interop import Interop
 from ruda.backends.cuda.kernels import KERNELS, LACKS
 from ruda.backends.cuda.memory import Handle, ViewHandle, allocate
 from ruda.backends.cuda.nvtx import ranges
 from ruda.backends.cuda.pinned import Staging
+from ruda.backends.cuda.pool_guards import Guards
 from ruda.backends.cuda.prim import map as maps
 from ruda.backends.cuda.rand import curand
 from ruda.backends.cuda.redzone import RedZones

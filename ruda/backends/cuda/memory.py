@@ -3,7 +3,7 @@
 A block goes back to its pool when the last handle over it is gone, by reference count alone. While
 all work of a client runs in one stream a block may be handed out again at once: whoever used it
 before is ahead in the queue. What goes beyond that (several streams, memory of graphs, red zones,
-records of where memory was asked for) is in ``guards.py`` and costs the common path one test.
+records of where memory was asked for) is in ``pool_guards.py`` and costs the common path one test.
 """
 
 from __future__ import annotations
