@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ruda.backends.cuda.blas import layout
-from ruda.backends.cuda.blas.picking import Multiply, Task
+from ruda.backends.cuda.blas.dispatch import Multiply, Task
 from ruda.backends.cuda.memory import allocate
 from ruda.core.dtypes import DType
 from ruda.core.spec import Spec, spec_of

@@ -3,7 +3,7 @@
 cuBLASLt where nvmath-python is installed, else cuBLAS; thin products of few rows, small ones of
 float32 and products of integers have kernels of their own. Views go in as they lie; what no library
 takes is copied densely first (``layout.geometry`` says which), and so are operands of another dtype
-than is multiplied. ``picking.py`` says who multiplies, ``composing.py`` what is around it.
+than is multiplied. ``dispatch.py`` says who multiplies, ``composing.py`` what is around it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from ruda.backends.cuda.blas import cublas, cublaslt, integer, layout, skinny, small, tune
 from ruda.backends.cuda.blas.composing import composed
-from ruda.backends.cuda.blas.picking import (
+from ruda.backends.cuda.blas.dispatch import (
     IN_FLOAT,
     IN_INT,
     Multiply,

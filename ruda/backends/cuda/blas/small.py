@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from ruda.backends.cuda.blas.layout import Geometry, Side
-from ruda.backends.cuda.blas.small_end import PLAIN, End
+from ruda.backends.cuda.blas.small_epilogue import PLAIN, End
 from ruda.backends.cuda.launch import Launcher
 from ruda.backends.cuda.source import instance
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ruda.backends.cuda.blas import gemm, small
-from ruda.backends.cuda.blas.small_end import End
+from ruda.backends.cuda.blas.small_epilogue import End
 from ruda.backends.cuda.codegen_steps import Step
 from ruda.backends.cuda.memory import allocate
 from ruda.backends.cuda.prim.region import fuses, step_of

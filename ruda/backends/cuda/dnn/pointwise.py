@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 from ruda.backends.cuda.blas import gemm
-from ruda.backends.cuda.blas.picking import Task
+from ruda.backends.cuda.blas.dispatch import Task
 from ruda.backends.cuda.dnn.graph import is_ordered
 from ruda.core.precision import IEEE
 from ruda.core.shapes import Shape
