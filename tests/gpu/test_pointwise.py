@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import ruda
-import ruda.nn.functional as F
 from ruda.backends.cuda.dnn import pointwise
 from ruda.core.devices import client
 from ruda.ops.table import TABLE

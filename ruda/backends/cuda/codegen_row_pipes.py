@@ -26,9 +26,10 @@ def piped(kernel: Rows) -> str:
     first, _ = kernel.program.passes
     names = [name for name, *_ in first.folds]
     values = [i.name for i in kernel.of("row")]
+    kinds = {i.name: i.value for i in kernel.of("row")}
     far = kernel.ring - 1
     lines = [f"    T {s}[PER][VEC] = {{}};" for s in kernel.program.sums]
-    lines += [f"    T {v} = T(0), {v}_late = T(0), {v}_next = T(0);" for v in values]
+    lines += [f"    {k} {v} = {k}(0), {v}_late = {v}, {v}_next = {v};" for v, k in kinds.items()]
     lines += [f"    T {name}_late = T(0);" for name in names] * (kernel.cluster == 1)
     if kernel.skewed:
         lines += _skewed(kernel)
@@ -79,7 +80,8 @@ def _values(kernel: Rows, row: str) -> list[str]:
     lines = []
     for i in kernel.of("row"):
         place = f"place<{kernel.outer}>({row}, at.osize, at.{i.name}_outer)"
-        lines.append(f"        if ({row} < at.rows) {i.name}_next = to<T>({i.name}_data[{place}]);")
+        found = f"to<{i.value}>({i.name}_data[{place}])"
+        lines.append(f"        if ({row} < at.rows) {i.name}_next = {found};")
     return lines
 
 
@@ -160,7 +162,7 @@ def _second(kernel: Rows, names: list[str], values: list[str]) -> list[str]:
     return [
         "        if (late) {",
         *[f"        const i64 {s};" for s in starts_of(kernel, outs, "before")],
-        *[f"        const T {v} = {v}_late;" for v in values],
+        *[f"        const auto {v} = {v}_late;" for v in values],
         *[f"        const auto {name} = {name}_late;" for name in _loose(kernel)],
         *[f"        T {name} = whole[{k}];" for k, name in enumerate(names)],
         indented(kernel.program.before, 8),

@@ -206,7 +206,9 @@ def skews_sums(work: Work, program: Program, layout: Layout, vec: int) -> bool:
 
 def _pipes(work: Work, program: Program, vec: int, layout: Layout) -> bool:
     """Whether the second pass of two may be done a row later, and packs lie whole in memory."""
-    if len(program.passes) != 2 or not program.sums or vec == 1 or program.faults:
+    if len(program.passes) != 2 or not program.sums or vec == 1:
+        return False
+    if program.faults or program.row_outs:
         return False
     first, second = program.passes
     known = {name for name, *_ in first.folds}
