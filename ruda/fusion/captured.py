@@ -21,6 +21,7 @@ from ruda.fusion.pytree import Given
 from ruda.fusion.replay import Replay
 from ruda.fusion.state import Held
 from ruda.fusion.updates import Updates, in_place
+from ruda.fusion.work import operations
 
 
 class Uncapturable(Exception):
@@ -97,6 +98,8 @@ class Captured:
         # By operator, once they are measured, and the bytes that a copy moves in a second.
         self.times: dict[Instruction, float] = {}
         self.bandwidth: float | None = None
+        # Operations of products in a second at most, by dtype, where that is known.
+        self.rates: dict[Any, float | None] = {}
         with client.collected() as launchers:
             self.inside = self._build(graph, wanted, writes)
         if not rehearsed and client.lacks_kernels([i.plan for i in self.inside], launchers):
@@ -289,6 +292,8 @@ class Captured:
         finally:
             self.notes.clock = None
         times, bandwidth = clock.finish()
+        kinds = {i.plan.specs[0].dtype for i in times if operations(i.plan)}
+        self.rates = {dtype: clock.operations(dtype) for dtype in kinds}
         self.times = {i: min(t, self.times.get(i, t)) for i, t in times.items()}
         self.bandwidth = max(bandwidth, self.bandwidth or 0.0)
 

@@ -8,30 +8,43 @@ from typing import Any, NamedTuple
 from ruda.core.spec import Spec
 from ruda.fusion.graph import Instruction
 from ruda.fusion.lines import Line
+from ruda.fusion.work import operations
 
 
 class Use(NamedTuple):
     """One operator of a captured step and the kernels that it launches.
 
-    ``nbytes`` is what its operands and results hold, each counted once. ``seconds`` is None until
-    ``measure`` has run; ``floor`` is the time in which the device moves so many bytes.
+    ``nbytes`` is what its operands and results hold, each counted once, ``operations`` how many
+    multiplications and additions its products take. ``seconds`` is None until ``measure`` has run;
+    ``floor`` is the time in which the device moves so many bytes or, where that takes longer and
+    its rate is known, does so many operations.
     """
 
     op: str
     line: Line | None
     kernels: tuple[str, ...]
     nbytes: int
+    operations: int
     seconds: float | None
     floor: float | None
+    computes: bool = False
 
     def __str__(self) -> str:
         names = ", ".join(self.kernels) or "a library"
         text = f"{self.op}: {names}, {_amount(self.nbytes)}"
-        if self.seconds is not None:
-            text += f", {self.seconds * 1e6:.1f} us"
-            if self.floor is not None and self.seconds:
-                text += f" ({100 * self.floor / self.seconds:.0f} % of the bandwidth)"
+        if self.seconds:
+            text += f", {self.seconds * 1e6:.1f} us{self._shares(self.seconds)}"
         return text if self.line is None else f"{text}  # {self.line}"
+
+    def _shares(self, seconds: float) -> str:
+        """How much of what the device can do that is."""
+        found = []
+        if self.operations:
+            found.append(f"{self.operations / seconds / 1e12:.3g} TFLOP/s")
+        if self.floor is not None:
+            what = "operations of the device" if self.computes else "bandwidth"
+            found.append(f"{100 * self.floor / seconds:.0f} % of the {what}")
+        return f" ({', '.join(found)})" if found else ""
 
 
 def uses(program: Any) -> Iterator[Use]:
@@ -49,16 +62,20 @@ def uses(program: Any) -> Iterator[Use]:
         nbytes = _moved([v.spec for v in held if v.spec is not None])
         kernels = tuple(launcher.name for launcher in ending)
         floor = None if whole.bandwidth is None else nbytes / whole.bandwidth
-        yield Use(f"{names}, in place", None, kernels, nbytes, None, floor)
+        yield Use(f"{names}, in place", None, kernels, nbytes, 0, None, floor)
 
 
 def _use(instruction: Instruction, whole: Any) -> Use:
     values = dict.fromkeys((*instruction.inputs, *instruction.outputs))
     nbytes = _moved([v.spec for v in values if v.spec is not None])
     floor = None if whole.bandwidth is None else nbytes / whole.bandwidth
+    work, seconds = operations(instruction.plan), whole.times.get(instruction)
+    rate = whole.rates.get(instruction.plan.specs[0].dtype) if work else None
+    least = 0.0 if rate is None else work / rate
+    computes = floor is not None and least > floor
     kernels = tuple(launcher.name for launcher in whole.notes.found.get(instruction, ()))
-    seconds = whole.times.get(instruction)
-    return Use(instruction.op, instruction.line, kernels, nbytes, seconds, floor)
+    longest = least if computes else floor
+    return Use(instruction.op, instruction.line, kernels, nbytes, work, seconds, longest, computes)
 
 
 def _moved(specs: list[Spec]) -> int:

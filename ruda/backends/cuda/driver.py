@@ -23,7 +23,7 @@ from ruda.backends.cuda.memory import Block
 from ruda.core.devices import Device
 from ruda.core.errors import DeviceError
 
-_MAJOR, _MINOR, _MULTIPROCESSORS, _SHARED = 75, 76, 16, 97
+_MAJOR, _MINOR, _MULTIPROCESSORS, _SHARED, _KILOHERTZ = 75, 76, 16, 97, 13
 _MOST_SHARED, _WIDE_CLUSTERS = 8, 14
 # In the source of kernels whose clusters are larger than all devices have them.
 _WIDE = "__cluster_dims__(1, 1, 16)"
@@ -86,6 +86,11 @@ class Driver:
 
     def _fact(self, number: int) -> int:
         return int(runtime.deviceGetAttribute(number, self.index))
+
+    @property
+    def hertz(self) -> int:
+        """The highest clock of the multiprocessors."""
+        return 1000 * self._fact(_KILOHERTZ)
 
     def kernel(self, source: str, name: str, shared: int = 0) -> int:
         """The kernel ``name`` of ``source``, compiled and loaded once.
