@@ -1,4 +1,4 @@
-"""Graphs: what a block queues is taken down once, and replayed as a whole for a few microseconds.
+"""Graphs: what a block queues is recorded once, and replayed as a whole for a few microseconds.
 
 A replay does to the same memory what the block would do: fill the inputs with ``copy_`` before it,
 read the outputs after it. ``ruda.compile`` does all of this by itself and checks when a graph no
@@ -55,7 +55,7 @@ class Graph:
 
 
 class graph:
-    """Take down what the block queues in the current stream as ``target``, without running it.
+    """Record what the block queues in the current stream as ``target``, without running it.
 
     Its intermediates live in memory of their own; with ``pool=other.pool()`` in that of another
     graph, which is then replayed before this one and never at the same time. Reading a value,

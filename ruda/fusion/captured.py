@@ -336,10 +336,10 @@ class Captured:
         return look
 
     def _run_once(self, given: Given, made: dict[Value, Any]) -> None:
-        """Operator by operator; fills ``made``, and takes down the memory that was used."""
+        """Operator by operator; fills ``made``, and logs the memory that was used."""
         client = self.client
         client.check_open("a compiled step runs for the first time")
-        with client.taken_down() as self.log:
+        with client.logged() as self.log:
             # Not in the memory of that graph.
             rooms = {} if self.home is None else self._rooms()
             with nullcontext() if self.home is None else client.inside(self.home):

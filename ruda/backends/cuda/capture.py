@@ -1,4 +1,4 @@
-"""One capture: what is queued is taken down as a graph, with the memory that it lives on."""
+"""One capture: what is queued is recorded as a graph, with the memory that it lives on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ruda.core.errors import CaptureError
 
 
 class Capture:
-    """The graph that is being taken down in ``stream``, and everything that it will touch.
+    """The graph that is being recorded in ``stream``, and everything that it will touch.
 
     ``blocks`` are kept alive as long as the graph is; ``held`` came back to the pool meanwhile and
     must not be handed out again; ``slots`` hold the values that constants are copied from.

@@ -1,4 +1,4 @@
-"""What a compiled step needs to be repeated as one graph: slots, a page, a capture."""
+"""What a client offers compiled steps: regions as kernels, slots and pages, a capture."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ class Steps(Planning):
     staging: Any
     # The streams of the branches that a graph has besides its main one.
     sides: tuple[StreamState, ...] = ()
-    # While a step is captured: its second branch may be used, and what is sent before it runs.
+    # While a step is captured: whether its second branch may be used, what is sent before it runs.
     branching = False
     first: list[tuple[Any, Any]]
 
@@ -308,7 +308,7 @@ class Steps(Planning):
         return graph, found
 
     def _sides(self) -> tuple[StreamState, ...]:
-        """The streams that further branches of a graph are taken down from."""
+        """The streams that further branches of a graph are recorded from."""
         if not self.sides:
             self.sides = self.order.open(0), self.order.open(0)
         return self.sides

@@ -264,14 +264,14 @@ class Driver:
         return float(runtime.eventElapsedTime(start, end))
 
     def begin_capture(self, stream: int) -> None:
-        """Take down what is queued in ``stream`` from now on instead of running it.
+        """Record what is queued in ``stream`` from now on instead of running it.
 
         Relaxed: allocations are allowed, and other threads go on working.
         """
         runtime.streamBeginCapture(stream, runtime.streamCaptureModeRelaxed)
 
     def end_capture(self, stream: int) -> tuple[int, int]:
-        """The graph that was taken down, and that graph made ready to launch."""
+        """The graph that was recorded, and that graph made ready to launch."""
         self.activate()
         graph = int(runtime.streamEndCapture(stream))
         try:

@@ -1,4 +1,4 @@
-"""Graphs: work taken down once and queued again as a whole, with memory of its own."""
+"""Graphs: work recorded once and queued again as a whole, with memory of its own."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Home:
 
 
 class CapturedGraph:
-    """What a capture has taken down; the memory that it touches lives as long as it does."""
+    """What a capture has recorded; the memory that it touches lives as long as it does."""
 
     def __init__(self, client: Any, capture: Capture, executable: Any) -> None:
         self.client = client
@@ -83,7 +83,7 @@ class CapturedGraph:
 
 
 def begin(client: Any, arena: Arena) -> None:
-    """Take down what the calling thread's stream gets from now on.
+    """Record what the calling thread's stream gets from now on.
 
     Plans are bound again with guards around them, which tell the capture what is touched.
     """
@@ -106,7 +106,7 @@ def begin(client: Any, arena: Arena) -> None:
 
 
 def end(client: Any) -> CapturedGraph:
-    """The graph of what was taken down; raises ``CaptureError`` when the driver refuses it."""
+    """The graph of what was recorded; raises ``CaptureError`` when the driver refuses it."""
     capture = client.order.capture
     try:
         capture.gather()
@@ -122,7 +122,7 @@ def end(client: Any) -> CapturedGraph:
 
 
 def abandon(client: Any) -> None:
-    """End a capture that failed, and forget what it has taken down."""
+    """End a capture that failed, and forget what it has recorded."""
     capture = client.order.capture
     client.driver.abandon_capture(capture.stream.ptr)
     _leave(client, capture)

@@ -1,7 +1,7 @@
-"""Where everything lies that a graph makes: blocks taken down once, then given fixed places.
+"""Where everything lies that a graph makes: blocks logged once, then given fixed places.
 
-A step that runs twice asks for the same blocks in the same order. The first run is taken down (a
-``Log``); from it follows for how long each block is in use, and a place for each in one piece of
+A step that runs twice asks for the same blocks in the same order. The first run is logged (a
+``Log``): for how long each block is in use, from which follows a place for each in one piece of
 memory, such that no two blocks meet that are in use at the same time. The capture is served from
 that piece (``Planned``), as long as it asks for what was asked for before.
 """
@@ -186,7 +186,7 @@ class Planned(Arena):
 
 
 class Nowhere(Arena):
-    """Memory for a run that is only taken down: addresses that nothing lies at."""
+    """Memory for a run that is only logged: addresses that nothing lies at."""
 
     START = 1 << 46
     # Of what stands for tensors: each its own gigabytes.

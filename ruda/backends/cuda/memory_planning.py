@@ -1,4 +1,4 @@
-"""What a compiled step takes from the pool: taken down, rehearsed, laid out in one piece."""
+"""What a compiled step takes from the pool: logged, rehearsed, laid out in one piece."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _kind(plan: Any) -> Any:
 
 
 class Idle:
-    """``real`` for other threads; of this one's it does nothing that touches memory."""
+    """``real`` for other threads; for this one, it does nothing that touches memory."""
 
     def __init__(self, real: Any) -> None:
         self.real = real
@@ -134,7 +134,7 @@ class Planning:
         return (self.bind_region if plan.op.kind == "region" else self.bind)(plan)
 
     @contextmanager
-    def taken_down(self) -> Iterator[Log]:
+    def logged(self) -> Iterator[Log]:
         """A log of the memory that the calling thread takes and gives back in the block.
 
         Operators take what they would take in a capture.
@@ -156,7 +156,7 @@ class Planning:
         self.order.rehearsed = True
         self.driver = self.staging.driver = Idle(self.driver)
         try:
-            with self.taken_down() as log, spied(launchers.append, alone=True):
+            with self.logged() as log, spied(launchers.append, alone=True):
                 queue()
         finally:
             self.driver = self.staging.driver = self.driver.real

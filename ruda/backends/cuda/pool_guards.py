@@ -20,7 +20,7 @@ from ruda.backends.cuda.user_code import running_modules, user_line
 class _Local(threading.local):
     """The arena that a thread takes its memory from; None for the common one.
 
-    ``log`` takes down what it takes and gives back, where somebody wants to know. ``given`` are
+    ``log`` notes what it takes and gives back, where somebody wants to know. ``given`` are
     blocks that the next results may have, by bytes.
     """
 
@@ -47,7 +47,7 @@ class Guards:
 
     @property
     def capturing(self) -> bool:
-        """Whether a graph is being taken down, when nothing may wait for the device."""
+        """Whether a graph is being recorded, when nothing may wait for the device."""
         return self.order.capture is not None
 
     def take(self, nbytes: int) -> tuple[int, int]:

@@ -71,7 +71,7 @@ def _grouped(graph: Graph, client: Any) -> tuple[list[_Group], dict[Value, _Grou
 
 
 def _follow(group: _Group, sources: Iterable[_Group], groups: list[_Group]) -> None:
-    """Take down that ``sources`` run before ``group``, and so before all that follow it."""
+    """Note that ``sources`` run before ``group``, and so before all that follow it."""
     added = 0
     for source in sources:
         if source is not group:
