@@ -16,7 +16,7 @@ from typing import Any
 
 from cupy_backends.cuda.api import driver, runtime
 
-from ruda.backends.cuda import batch_compile, cache, crowd, dependent_launch
+from ruda.backends.cuda import batch_compile, cache, dependent_launch, multi_device
 from ruda.backends.cuda.bindings import binding
 from ruda.backends.cuda.client import CudaClient
 from ruda.backends.cuda.memory import Block
@@ -398,4 +398,4 @@ def make(device: Device) -> CudaClient:
         raise DeviceError("device", f"no usable GPU ({error})", device, hint='"cpu"') from None
     if device.index >= count:
         raise DeviceError("device", "no such GPU", device, f"cuda:0 to cuda:{count - 1}")
-    return crowd.join(lambda: CudaClient(device, Driver(device), OutOfDeviceMemory))
+    return multi_device.join(lambda: CudaClient(device, Driver(device), OutOfDeviceMemory))

@@ -12,7 +12,7 @@ from collections import defaultdict, deque
 from collections.abc import Sequence
 from typing import Any
 
-from ruda.backends.cuda import crowd
+from ruda.backends.cuda import multi_device
 from ruda.backends.cuda.client import CudaClient
 from ruda.core.devices import Device
 from tests.cuda.emulator.deferred import DeferredDriver, Token
@@ -218,5 +218,5 @@ def paired_clients(count: int = 2) -> Sequence[CudaClient]:
     made = [
         CudaClient(Device("cuda", i), PairedDriver(host, i), NoMemoryLeft) for i in range(count)
     ]
-    crowd.tell(made)
+    multi_device.tell(made)
     return made
