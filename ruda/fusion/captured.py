@@ -15,13 +15,13 @@ from typing import Any
 
 from ruda.fusion.branches import branch
 from ruda.fusion.donations import donations
+from ruda.fusion.flops import operations
 from ruda.fusion.graph import Graph, Instruction, Value
 from ruda.fusion.inplace_writes import inplace_writes
 from ruda.fusion.pytree import Given
 from ruda.fusion.replay import Replay
 from ruda.fusion.state import Held
 from ruda.fusion.updates import Updates, in_place
-from ruda.fusion.work import operations
 
 
 class Uncapturable(Exception):

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from ruda.core.spec import Spec
+from ruda.fusion.flops import operations
 from ruda.fusion.graph import Instruction
 from ruda.fusion.lines import Line
-from ruda.fusion.work import operations
 
 
 class Use(NamedTuple):

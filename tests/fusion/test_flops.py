@@ -11,8 +11,8 @@ import pytest
 import ruda
 import ruda.nn.functional as F
 from ruda.core.dtypes import bfloat16, float32, float64
+from ruda.fusion.flops import operations
 from ruda.fusion.report import Use
-from ruda.fusion.work import operations
 
 
 def of(fn: Callable[..., Any], *shapes: tuple[int, ...], grads: bool = False) -> dict[str, int]:
