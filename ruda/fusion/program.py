@@ -92,16 +92,21 @@ class Program:
     def bind(self) -> None:
         """Make what runs the graph as it is now."""
         self.replay, self.updates = self._replay()
-        self._says_lines = not hasattr(self.client, "ranged")
+        # Whether its operators are kept in order with other streams; None: nor are lines told yet.
+        self._ordered: bool | None = None
 
-    def _with_lines(self) -> Replay:
-        """The steps one by one, each known by its line to profilers and to faults."""
-        inner, ranged, runs = Graph(), self.client.ranged, self.runs
+    def _with_lines(self, ordered: bool) -> Replay:
+        """The steps one by one, each known by its line to profilers and to faults.
+
+        With ``ordered`` each waits for the streams that made its operands.
+        """
+        inner, client = Graph(), self.client
         inner.inputs = self.graph.inputs
-        inner.instructions = [
-            i if i.plan is None else i.but(run=ranged(i, i.run, runs))
-            for i in self.graph.instructions
-        ]
+        for i in self.graph.instructions:
+            if i.plan is not None:
+                run = client.ranged(i, i.run, self.runs)
+                i = i.but(run=client.watched(i.plan, run) if ordered else run)
+            inner.instructions.append(i)
         return Replay(inner, self.wanted)
 
     def _name_state(self, builder: GuardBuilder) -> None:
@@ -180,8 +185,9 @@ class Program:
             out = self.replayed(whole, given)
             self._capture(whole)
             return out, whole
-        if not self._says_lines:
-            self.replay, self._says_lines = self._with_lines(), True
+        ordered = getattr(self.client, "guarded", None)
+        if ordered is not None and (self._ordered is None or ordered > self._ordered):
+            self.replay, self._ordered = self._with_lines(ordered), ordered
         look = looker(self._stepped(given), self.replay.registers)
         inside = self.updates.overwritten if self.updates is not None else set()
         out, calls = self.finish(given, look, inside)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import numpy as np
 import pytest
 
+import ruda
 from ruda.backends import probe
+from ruda.backends.cuda import multi_device
 from ruda.backends.cuda.blas import cublaslt
 from ruda.core import devices
 from ruda.tensor.dispatch import clear_plans
@@ -55,3 +60,55 @@ def pair(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     for client in made:
         del devices._clients[client.device]
     devices._clients.update(before)
+
+
+@pytest.mark.parametrize("blocking", [False, True])
+def test_a_second_gpu_comes_late(
+    pair: Any, many: int, blocking: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clients = [devices._clients[devices.Device("cuda", i)] for i in (0, 1)]
+    for client in clients:
+        client.order.crowded = client.guarded = client.guards.ordered = False
+    # Operator by operator, where launches are waited for.
+    clients[0].blocking = blocking
+    clients[0].driver.activate()
+    state = ruda.ones(4, device=pair[0])
+
+    @ruda.compile
+    def step(x: Any) -> Any:
+        state.assign(state * 0.5 + x)
+        return state * 2 - x.sum()
+
+    want = np.ones(4, "f4")
+    for i in range(8):
+        if i == 5:
+            multi_device.tell(clients)
+        if i >= 5:
+            far = ruda.full(4, float(i), device=pair[1]) * 2
+        x = np.arange(4, dtype="f4") + i
+        want = want * np.float32(0.5) + x
+        got = step(ruda.asarray(x, device=pair[0]))
+        np.testing.assert_allclose(got.numpy(), want * 2 - x.sum(), rtol=1e-6)
+    assert far.tolist() == [14.0] * 4
+    assert ("one graph" in step.explain()) != blocking
+
+
+def test_the_current_device_is_left_as_it_was(pair: Any) -> None:
+    first, second = (devices._clients[devices.Device("cuda", i)] for i in (0, 1))
+    x = ruda.ones(4, device=pair[1])
+    graph = ruda.cuda.Graph(device=pair[1])
+    with ruda.cuda.graph(graph):
+        _ = x + 1
+    shown = ruda.from_dlpack(x)
+    first.driver.activate()
+    del x, graph, shown, _
+    gc.collect()
+    ruda.cuda.Event(device=pair[1])
+    ruda.cuda.synchronize(pair[1])
+    assert first.driver.here == 0
+    with ThreadPoolExecutor(1) as threads:
+        # A thread that has not used the second GPU yet frees memory of it.
+        held = [ruda.ones(4, device=pair[1])]
+        threads.submit(first.driver.activate).result()
+        threads.submit(held.clear).result()
+        assert threads.submit(lambda: second.driver.here).result() == 0
