@@ -47,7 +47,8 @@ def custom_op(
     title = name or fn.__name__
     known = OPS.get(title)
     if known is not None and known.grade != "custom":
-        raise ArgumentError("custom_op", "the name is an operator of ruda", title, hint="name=")
+        hint = f'custom_op(..., name="my_{title}")'
+        raise ArgumentError("custom_op", "the name is an operator of ruda", title, hint=hint)
     op = Op(
         title,
         "library",

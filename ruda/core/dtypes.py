@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import Any, TypeAlias
 
 import ml_dtypes
@@ -145,6 +146,15 @@ def _key(value: Any) -> Any:
 
 
 _BY_KEY: dict[Any, DType] = {d.name: d for d in ALL} | {d.numpy: d for d in ALL}
+# What other libraries call some of them.
+_ELSEWHERE = {
+    "double": "float64",
+    "float": "float32",
+    "half": "float16",
+    "int": "int32",
+    "long": "int64",
+    "short": "int16",
+}
 _REDUCED = {d.name: ("bool_" if d is bool_ else d.name) for d in ALL}
 
 
@@ -161,8 +171,11 @@ def as_dtype(value: Any, op: str = "dtype") -> DType:
         raise DTypeError(op, "a dtype with a size is needed", got=value.__name__, hint=hint)
     found = None if value is None else _BY_KEY.get(_key(value))
     if found is None:
-        names = ", ".join(d.name for d in ALL)
-        raise DTypeError(op, "not a dtype of ruda", got=repr(value), expected=f"one of {names}")
+        got, named, names = repr(value), str(value), [d.name for d in ALL]
+        meant = [_ELSEWHERE[named]] if named in _ELSEWHERE else get_close_matches(named, names, 1)
+        hint = repr(meant[0]) if meant else None
+        expected = "one of " + ", ".join(names)
+        raise DTypeError(op, "not a dtype of ruda", got, expected, hint)
     return found
 
 

@@ -58,6 +58,9 @@ def compile(
         raise ArgumentError("compile", "a generator or coroutine has no end to capture", hint=hint)
     if max_signatures < 1:
         raise ArgumentError("compile", "max_signatures is below 1", max_signatures)
+    if memory is not None and not isinstance(memory, int):
+        expected = "a whole number of bytes"
+        raise ArgumentError("compile", "memory is no size", repr(memory), expected, "8 << 30")
     if memory is not None and memory < 1:
         raise ArgumentError("compile", "memory is below 1 byte", memory)
     return Compiled(fn, max_signatures, memory)

@@ -263,7 +263,8 @@ class Module:
         unexpected = [name for name in state if name not in own]
         if strict and (missing or unexpected):
             got = f"missing {missing}, unexpected {unexpected}"
-            raise StateDictError("load_state_dict", "names do not match", got, hint="strict=False")
+            hint = "strict=False, or ruda.store.load_into, which suggests names"
+            raise StateDictError("load_state_dict", "names do not match", got, hint=hint)
         values = {name: asarray(state[name]) for name in own if name in state}
         for name, value in values.items():
             if value.shape != own[name].shape:

@@ -130,6 +130,7 @@ def _convolve(
     kernel = w.shape[2:]
     attrs = _settings(name, kernel, stride, padding, dilation, groups, layout, strategy)
     check_bias(name, bias, w.dtype, w.shape[0])
+    _check_channels(name, rank, x.shape, w.shape, groups, layout)
     batched = x if x.ndim == rank + 2 else expand_dims(x, 0)
     out: RudaTensor = rows.conv(batched, _in_layout(w, layout), *attrs)
     out = add_bias(out, bias, rank if layout == "nchw" else 0)
@@ -142,6 +143,21 @@ def _rank(name: str, rank: int, x: RudaTensor, w: RudaTensor) -> int:
         expected = f"{rank} spatial axes: input [N, C, *S] or [C, *S], weight [O, C / groups, *K]"
         raise ConvShapeError(name, "ranks do not fit", f"{x.shape} and {w.shape}", expected)
     return rank
+
+
+def _check_channels(name: str, rank: int, x: Shape, w: Shape, groups: int, layout: str) -> None:
+    """Raise where a row would, but with the input as it was given and what may be meant by it."""
+    place, wanted = (-1 - rank if layout == "nchw" else -1), w[1] * groups
+    if x[place] == wanted or x[place] % groups or w[0] % groups:
+        return
+    hint = None
+    if wanted == 1 and len(x) == rank + 1:
+        hint = "x[:, None], if these are images of one channel"
+    elif layout == "nchw" and x[-1] == wanted:
+        hint = 'layout="nhwc", or moving the channels: ruda.moveaxis(x, -1, 1)'
+    got = f"input {x}, weight {w}, groups={groups}"
+    what = "input channels do not fit the weight"
+    raise ConvShapeError(name, what, got, f"{wanted} in place of {x[place]}", hint)
 
 
 def _in_layout(w: RudaTensor, layout: str) -> RudaTensor:

@@ -57,7 +57,7 @@ def _check(name: str, x: Shape, w: Shape, groups: int) -> None:
         raise ConvShapeError(name, "channels do not divide", f"{x[1]} in and {w[0]} out", expected)
     if w[1] * groups != x[1]:
         got = f"input {x}, weight {w}, groups={groups}"
-        expected = f"a weight [O, {x[1] // groups}, *K]"
+        expected = f"an input of {w[1] * groups} channels, or a weight [O, {x[1] // groups}, *K]"
         raise ConvShapeError(name, "input channels do not fit the weight", got, expected)
 
 

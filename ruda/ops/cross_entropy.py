@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from ruda.core.errors import ArgumentError, DTypeError, ShapeError
@@ -76,6 +77,10 @@ def _check_target(logits: RudaTensor, target: RudaTensor, axis: int) -> None:
     hint = None
     if axis != 1 and len(shape) > 1 and target.shape == shape[:1] + shape[2:]:
         hint = "axis=1: the target fits if the classes lie there"
+    elif target.shape == shape:
+        hint = f'target.argmax(axis={axis}), or target.astype("float32") if it is probabilities'
+    elif target.size == math.prod(expected):
+        hint = f"target.reshape({expected})"
     what = f"the target does not fit logits {shape} with classes on axis {axis}"
     raise ShapeError("cross_entropy", what, target.shape, expected, hint)
 

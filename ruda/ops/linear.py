@@ -27,7 +27,9 @@ def _shape(op: Any, specs: tuple[Spec, ...]) -> Any:
     x, w, b = (spec.shape for spec in specs)
     if len(w) != 2 or not x or x[-1] != w[1]:
         got, expected = f"input {x}, weight {w}", "[..., in] and [out, in]"
-        raise ShapeError(op.name, "the input does not fit the weight", got, expected)
+        flat = len(w) == 2 and math.prod(x[1:]) == w[1]
+        hint = "nn.Flatten() in front, or x.reshape((len(x), -1))" if flat else None
+        raise ShapeError(op.name, "the input does not fit the weight", got, expected, hint)
     if not is_absent(specs[2]) and b != w[:1]:
         raise ShapeError(op.name, "bias does not fit the weight", b, w[:1])
     return (*x[:-1], w[0])

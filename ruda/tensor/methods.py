@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ruda.tensor.dispatch import OPS
+from ruda.tensor.elsewhere import NAMES, Elsewhere
 from ruda.tensor.entry import entry2, reflected
 from ruda.tensor.mutation import assign
 from ruda.tensor.tensor import RudaTensor
@@ -189,6 +190,8 @@ def attach(functions: Mapping[str, Callable[..., Any]]) -> None:
         setattr(RudaTensor, method, functions[name])
     for attribute, name in PROPERTIES.items():
         setattr(RudaTensor, attribute, property(functions[name]))
+    for name in NAMES:
+        setattr(RudaTensor, name, Elsewhere(name))
     for dunder, name in UNARY.items():
         setattr(RudaTensor, f"__{dunder}__", OPS[name].call)
     for dunder, name in COMPARISONS.items():

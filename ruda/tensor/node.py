@@ -95,7 +95,7 @@ class Node:
         state: Any = self.freed
         if state is True:
             what = f"what {self.plan.op.name} saved was already freed"
-            hint = "backward(retain_graph=True) the first time"
+            hint = "backward(retain_graph=True) the first time, or computing the loss anew"
             raise GradientError("backward", what, hint=hint)
         return state.twin(self)  # type: ignore[no-any-return]
 

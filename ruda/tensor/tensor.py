@@ -18,6 +18,7 @@ from ruda.core.mode import MODE, NODES
 from ruda.core.shapes import Shape, index, normalize_shape
 from ruda.core.spec import Spec, spec_of
 from ruda.tensor import dlpack, host
+from ruda.tensor.elsewhere import NAMES
 from ruda.tensor.marks import is_parameter, mark
 from ruda.tensor.node import Leaf, grad_of, set_grad
 from ruda.tensor.views import note, sharing
@@ -75,8 +76,14 @@ class RudaTensor(Attached):
     # The leaf of a tensor that does not ask for a gradient any more, for when it does again.
     _leaf: Leaf
 
+    # Only the client has no default: whoever passes data is told of ``ruda.tensor``.
     def __init__(
-        self, client: Any, handle: Any, metadata: Any, dtype: DType, qparams: Any = None
+        self,
+        client: Any,
+        handle: Any = None,
+        metadata: Any = None,
+        dtype: Any = None,
+        qparams: Any = None,
     ) -> None:
         if not callable(getattr(client, "view", None)):
             hint = "ruda.tensor(data), or the client of another tensor"
@@ -175,7 +182,8 @@ class RudaTensor(Attached):
         if value and self.node is None:
             if not self.spec.dtype.is_inexact:
                 expected = "a real or complex floating dtype"
-                raise DTypeError("requires_grad", "has no gradient", self.dtype, expected)
+                hint = 'dtype="float32"'
+                raise DTypeError("requires_grad", "has no gradient", self.dtype, expected, hint)
             self.node, NODES.mark = self._leaf_again(), object()
         elif not value and self.node is not None:
             if not self.is_leaf:
@@ -349,6 +357,9 @@ class RudaTensor(Attached):
 
     def _repr_html_(self) -> str:
         return host.html(self)
+
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if name not in NAMES]
 
     def __format__(self, spec: str) -> str:
         if spec and self.spec.size == 1:
