@@ -173,9 +173,9 @@ def as_dtype(value: Any, op: str = "dtype") -> DType:
     if found is None:
         got, named, names = repr(value), str(value), [d.name for d in ALL]
         meant = [_ELSEWHERE[named]] if named in _ELSEWHERE else get_close_matches(named, names, 1)
-        hint = repr(meant[0]) if meant else None
+        likely = repr(meant[0]) if meant else None
         expected = "one of " + ", ".join(names)
-        raise DTypeError(op, "not a dtype of ruda", got, expected, hint)
+        raise DTypeError(op, "not a dtype of ruda", got, expected, likely)
     return found
 
 
