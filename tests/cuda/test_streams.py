@@ -276,3 +276,18 @@ def test_a_tensor_of_a_trace_says_so_when_streams_are_kept_in_order(deferred: An
     assert deferred.guarded
     with pytest.raises(CaptureError, match="belongs to a trace"):
         bag.kept + 1.0
+
+
+def test_a_step_run_by_operators_waits_for_streams_that_came_later(deferred: Any) -> None:
+    # Operator by operator, as launches are waited for.
+    deferred.blocking = True
+    step = ruda.compile(lambda x: (x * 2 + 1) * x)
+    x = ruda.asarray(values(), device="cuda:0")
+    for _ in range(2):
+        np.testing.assert_allclose(step(x).numpy(), (values() * 2 + 1) * values())
+    side = cuda.Stream()
+    for _ in range(2):
+        with cuda.stream(side):
+            x = ruda.asarray(values() + 1, device="cuda:0")
+        np.testing.assert_allclose(step(x).numpy(), (values() * 2 + 3) * (values() + 1))
+    assert "one graph" not in step.explain()
