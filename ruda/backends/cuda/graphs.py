@@ -42,6 +42,7 @@ class CapturedGraph:
     def replay(self) -> None:
         """Queue all of it in the calling thread's stream."""
         client, order = self.client, self.client.order
+        order.turns.wait()
         if order.capture is not None:
             order.capture.refuse("another graph is replayed")
         if client.guarded:
@@ -85,24 +86,46 @@ class CapturedGraph:
 def begin(client: Any, arena: Arena) -> None:
     """Record what the calling thread's stream gets from now on.
 
-    Plans are bound again with guards around them, which tell the capture what is touched.
+    Plans are bound again with guards around them, which tell the capture what is touched, and keep
+    other threads waiting until it is over.
     """
     order, guards = client.order, client.guards
+    order.turns.wait()
     if order.capture is not None:
         order.capture.refuse("another capture is begun")
+    order.turns.take()
+    try:
+        stream = _opened(client)
+    except BaseException:
+        _unguard(client)
+        order.turns.give()
+        raise
+    order.capture, order.planned = Capture(order, stream, guards.homes, arena), True
+    guards.local.arena, order.capture.outer = arena, guards.local.arena
+
+
+def _opened(client: Any) -> Any:
+    """The stream of the calling thread, which is captured from now on."""
+    order = client.order
+    if not client.guarded:
+        client.guarded = True
+        clear_plans()
+    order.turns.pause()
     client.synchronize_all()
     for stream in list(order.states.values()):
         order.close_epoch(stream)
         # An event from before the capture cannot be waited for inside it.
         stream.recorded = 0
         order.pass_milestones(stream)
-    if not client.guarded:
-        client.guarded = True
-        clear_plans()
     stream = order.current()
     client.driver.begin_capture(stream.ptr)
-    order.capture, order.planned = Capture(order, stream, guards.homes, arena), True
-    guards.local.arena, order.capture.outer = arena, guards.local.arena
+    return stream
+
+
+def _unguard(client: Any) -> None:
+    if not client.guards.ordered:
+        client.guarded = False
+        clear_plans()
 
 
 def end(client: Any) -> CapturedGraph:
@@ -111,22 +134,27 @@ def end(client: Any) -> CapturedGraph:
     try:
         capture.gather()
         executable = client.driver.end_capture(capture.stream.ptr)
+        _leave(client, capture)
     except client.driver.errors as error:
         _leave(client, capture)
         client.driver.abandon_capture(capture.stream.ptr)
         _give_back(client, capture)
         what = f"the driver could not make a graph of what was queued ({error})"
         raise CaptureError("graph", what) from error
-    _leave(client, capture)
+    finally:
+        client.order.turns.give()
     return CapturedGraph(client, capture, executable)
 
 
 def abandon(client: Any) -> None:
     """End a capture that failed, and forget what it has recorded."""
     capture = client.order.capture
-    client.driver.abandon_capture(capture.stream.ptr)
-    _leave(client, capture)
-    _give_back(client, capture)
+    try:
+        client.driver.abandon_capture(capture.stream.ptr)
+        _leave(client, capture)
+        _give_back(client, capture)
+    finally:
+        client.order.turns.give()
 
 
 def _leave(client: Any, capture: Capture) -> None:
@@ -139,9 +167,7 @@ def _leave(client: Any, capture: Capture) -> None:
         # Its event was recorded in the capture, so nobody else can wait for it.
         stream.recorded = 0
         order.pass_milestones(stream)
-    if not guards.ordered:
-        client.guarded = False
-        clear_plans()
+    _unguard(client)
 
 
 def _give_back(client: Any, capture: Capture) -> None:

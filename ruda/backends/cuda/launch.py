@@ -67,6 +67,7 @@ class Launcher:
         "_launch",
         "_note",
         "_now",
+        "_turns",
         "_widths",
         "name",
         "source",
@@ -88,6 +89,7 @@ class Launcher:
         self._geometry = (*_three(grid), *_three(threads), shared)
         self._widths, self._fixed = tuple(widths), tuple(fixed)
         self._launch, self._now = client.driver.launch, client.now
+        self._turns = client.order.turns
         self.name, self.source, self._errors = name, source, client.driver.errors
         self._note = client.driver.recent.append
         self._blocks: list[Arguments] = []
@@ -99,6 +101,8 @@ class Launcher:
         """The kernel, compiled now if nobody has yet."""
         shared = self._geometry[-1]
         self._kernel = found = self._driver.kernel(self.source, self.name, shared)
+        # Meanwhile another thread may have begun to record a graph.
+        self._turns.wait()
         return found
 
     def __call__(self, *values: int) -> None:

@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ruda.backends.cuda.turns import Turns
+
 
 class StreamState:
     """One stream: its epoch, the event that ended the last one, what it has seen of others."""
@@ -53,6 +55,8 @@ class Order:
         self.crowded = False
         # A capture sees every block that its operators touch.
         self.capture: Any = None
+        # Other threads wait for its end.
+        self.turns = Turns()
         # Whether what is queued is, or is about to be, part of a graph that owns all its memory.
         self.planned = False
         # Whether it is not to run at all: libraries leave their calls out.
@@ -202,6 +206,7 @@ class Order:
         one, several = getattr(plan.out, "client", None) is client, isinstance(plan.out, tuple)
 
         def call(*handles: Any) -> Any:
+            self.turns.wait()
             stream = self.current()
             epoch = stream.epoch
             for i in places:
@@ -236,6 +241,7 @@ class Order:
 
 def touch(order: Order, reads: Sequence[Any], writes: Sequence[Any]) -> None:
     """Declare that what the calling thread queues next reads and writes these handles."""
+    order.turns.wait()
     stream = order.current()
     for handle in reads:
         order.reads(handle, stream)

@@ -39,6 +39,7 @@ class Transfers:
         A graph can hold the upload of a ``constant`` alone, which is the same at every replay.
         """
         spec = spec_of(self, array.shape, as_dtype(array.dtype, "asarray"))  # type: ignore[arg-type]
+        self.order.turns.wait()
         capture = self.order.capture
         if capture is not None and not constant:
             hint = "a tensor made before the capture, and copy_ into it between replays"
@@ -149,7 +150,11 @@ class Transfers:
                 self.faults.waits.passed(mark)
 
     def check_open(self, what: str) -> None:
-        """Raise ``CaptureError`` while a graph is captured, which nothing may wait in."""
+        """Raise ``CaptureError`` while a graph is captured, which nothing may wait in.
+
+        One of another thread is waited for.
+        """
+        self.order.turns.wait()
         if self.order.capture is not None:
             self.order.capture.refuse(what)
 

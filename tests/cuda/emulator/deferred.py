@@ -8,6 +8,7 @@ takes down what is queued, as a list that can be queued again and again.
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections import defaultdict, deque
 from typing import Any
 
@@ -39,6 +40,8 @@ class DeferredDriver(EmulatedDriver):
         self.last: dict[int, Token] = {}
         self.log: list[str] = []
         self.ordered: set[int] = set()
+        # Fibers are of one thread at a time.
+        self.turn = threading.RLock()
 
     def kernel(self, source: str, name: str, shared: int = 0) -> int:
         assert shared <= self.shared_memory
@@ -106,6 +109,10 @@ class DeferredDriver(EmulatedDriver):
             self.queues[stream].append(("wait", token))
 
     def _run(self, stream: int, until: Token | None = None) -> None:
+        with self.turn:
+            self._run_in_turn(stream, until)
+
+    def _run_in_turn(self, stream: int, until: Token | None) -> None:
         queue = self.queues[stream]
         while queue and not (until is not None and until.happened):
             item = queue.popleft()
