@@ -38,6 +38,9 @@ class MappedDataset:
         if len(set(lengths)) != 1:
             raise ShapeError("MappedDataset", "the lengths differ", lengths)
 
+    def __repr__(self) -> str:
+        return f"MappedDataset({', '.join(map(repr, self.paths))})"
+
     def __len__(self) -> int:
         return len(self.arrays[0])
 
@@ -82,6 +85,9 @@ class TokenDataset:
             got = f"size={size}, stride={stride}"
             raise ArgumentError("TokenDataset", "size or stride is too small", got, "at least 1")
         self.tokens = _numbers(self.path, self.dtype)
+
+    def __repr__(self) -> str:
+        return f"TokenDataset({self.path!r})"
 
     def __len__(self) -> int:
         return max(len(self.tokens) - self.size, -1) // self.stride + 1

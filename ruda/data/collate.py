@@ -58,6 +58,9 @@ class Pad:
         self.multiple = multiple
         self.side = side
 
+    def __repr__(self) -> str:
+        return f"Pad({self.value}, multiple={self.multiple}, side={self.side!r})"
+
     def __call__(self, samples: Sequence[Any]) -> Any:
         return joined(samples, self._padded)
 
@@ -124,6 +127,9 @@ class Pack:
             raise ArgumentError("Pack", "length is too small", length, "at least 1")
         self.length = length
         self.value = value
+
+    def __repr__(self) -> str:
+        return f"Pack({self.length}, value={self.value})"
 
     def __call__(self, samples: Sequence[Any]) -> Any:
         return joined(samples, self._packed)

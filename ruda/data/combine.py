@@ -16,7 +16,7 @@ import numpy as np
 from ruda.core.errors import ArgumentError
 from ruda.core.shapes import index as as_index
 from ruda.data.collate import collate
-from ruda.data.dataset import place
+from ruda.data.dataset import described, place
 from ruda.ops.generator import Generator
 from ruda.ops.sampling import integers, permutation
 
@@ -27,6 +27,10 @@ class Mapped:
     def __init__(self, data: Any, function: Callable[[Any], Any]) -> None:
         self.data = data
         self.function = function
+
+    def __repr__(self) -> str:
+        name = getattr(self.function, "__name__", type(self.function).__name__)
+        return f"Mapped({described(self.data)}, {name})"
 
     def __len__(self) -> int:
         return len(self.data)
@@ -41,6 +45,9 @@ class Subset:
     def __init__(self, data: Any, indices: Any) -> None:
         self.data = data
         self.indices = np.asarray(indices, np.int64)
+
+    def __repr__(self) -> str:
+        return f"Subset({len(self.indices):,} of {described(self.data)})"
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -64,6 +71,9 @@ class Concatenated:
         self.datasets = datasets
         self.ends = list(accumulate(len(data) for data in datasets))
 
+    def __repr__(self) -> str:
+        return f"Concatenated({', '.join(described(data) for data in self.datasets)})"
+
     def __len__(self) -> int:
         return self.ends[-1]
 
@@ -83,6 +93,9 @@ class Windows:
         if self.size < 1 or self.stride < 1:
             got = f"size={size}, stride={stride}"
             raise ArgumentError("window", "size or stride is too small", got, "at least 1")
+
+    def __repr__(self) -> str:
+        return f"Windows({described(self.data)}, size={self.size}, stride={self.stride})"
 
     def __len__(self) -> int:
         return max(len(self.data) - self.size, -1) // self.stride + 1

@@ -63,6 +63,9 @@ class CsvDataset:
             self.columns[name] = _column(column, kind, (self.path, name, lines))
         self.length = len(cells)
 
+    def __repr__(self) -> str:
+        return f"CsvDataset({self.path!r})"
+
     def __len__(self) -> int:
         return self.length
 

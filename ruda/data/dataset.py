@@ -26,6 +26,12 @@ class Dataset(Protocol):
     def __getitem__(self, index: int, /) -> Any: ...
 
 
+def described(data: Any) -> str:
+    """A dataset in a line: in its own words if it is ruda's, else by class and length."""
+    own = type(data).__module__.startswith("ruda.data.")
+    return repr(data) if own else f"{type(data).__name__} of {len(data):,}"
+
+
 class ArrayDataset:
     """Arrays and CPU tensors of one length; sample i is the tuple of their rows i.
 
@@ -50,6 +56,10 @@ class ArrayDataset:
     def __getitem__(self, index: int) -> tuple[RudaTensor, ...]:
         # Copies: whoever changes a sample in place does not mean the data.
         return tuple(from_array(np.array(a[index]), "cpu") for a in self.arrays)
+
+    def __repr__(self) -> str:
+        arrays = ", ".join(f"{a.dtype}{list(a.shape)}" for a in self.arrays)
+        return f"{type(self).__name__}({arrays})"
 
     def batch(self, indices: Sequence[int]) -> tuple[RudaTensor, ...]:
         """The rows ``indices`` of each array, stacked."""

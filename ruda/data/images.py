@@ -59,6 +59,9 @@ class ImageFolder:
             expected = f"folders of files that end in {', '.join(SUFFIXES)}"
             raise DataError(_OP, "there are no images", expected=expected, path=self.root)
 
+    def __repr__(self) -> str:
+        return f"ImageFolder({self.root!r})"
+
     def __len__(self) -> int:
         return len(self.samples)
 

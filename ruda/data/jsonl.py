@@ -35,6 +35,9 @@ class JsonlDataset:
     ) -> None:
         self.file = LineFile(path, "JsonlDataset", index, longest)
 
+    def __repr__(self) -> str:
+        return f"JsonlDataset({self.file.path!r})"
+
     def __len__(self) -> int:
         return len(self.file)
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from ruda.core.errors import ArgumentError, IndexRangeError, ShapeError
 from ruda.data.batch import BatchMaker, Job
+from ruda.data.dataset import described
 from ruda.data.errors import MissingExtraError
 from ruda.data.processes import ProcessMaker, packed
 from ruda.data.samplers import Sampler, SequentialSampler, ShuffleSampler
@@ -70,6 +71,12 @@ class DataLoader:
         self.epoch = 0
         self.position = 0
         self._resumed = False
+
+    def __repr__(self) -> str:
+        order = f"shuffle={self.shuffle}" if self.sampler is None else f"sampler={self.sampler!r}"
+        facts = f"batch_size={self.batch_size}, {order}, seed={self.seed}"
+        place = f"epoch={self.epoch}, position={self.position}"
+        return f"DataLoader({described(self.dataset)}, {facts}, {place})"
 
     def __len__(self) -> int:
         """How many batches an epoch has."""

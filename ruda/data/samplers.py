@@ -32,6 +32,9 @@ class SequentialSampler:
     def __init__(self, length: int) -> None:
         self.length = _count("SequentialSampler", "length", length, 0)
 
+    def __repr__(self) -> str:
+        return f"SequentialSampler({self.length})"
+
     def __len__(self) -> int:
         return self.length
 
@@ -49,6 +52,9 @@ class ShuffleSampler:
 
     def __init__(self, length: int) -> None:
         self.length = _count("ShuffleSampler", "length", length, 0)
+
+    def __repr__(self) -> str:
+        return f"ShuffleSampler({self.length})"
 
     def __len__(self) -> int:
         return self.length
@@ -85,6 +91,10 @@ class WeightedSampler:
             what, got = "too few weights are above zero", f"{usable} for {self.samples} samples"
             raise ArgumentError("WeightedSampler", what, got)
 
+    def __repr__(self) -> str:
+        drawn = f"{self.samples} of {len(self.weights)}"
+        return f"WeightedSampler({drawn}, replacement={self.replacement})"
+
     def __len__(self) -> int:
         return self.samples
 
@@ -116,6 +126,9 @@ class ShardSampler:
         self.drop_last = drop_last
         if self.rank >= self.world:
             raise ArgumentError("ShardSampler", "rank is too large", rank, f"below {world}")
+
+    def __repr__(self) -> str:
+        return f"ShardSampler({self.sampler!r}, rank={self.rank}, world={self.world})"
 
     def __len__(self) -> int:
         length = len(self.sampler)

@@ -81,6 +81,9 @@ class TextDataset:
         self.file = LineFile(path, "TextDataset", index, longest)
         self.encoding = encoding
 
+    def __repr__(self) -> str:
+        return f"TextDataset({self.file.path!r})"
+
     def __len__(self) -> int:
         return len(self.file)
 

@@ -33,6 +33,9 @@ class ParameterGroups(list[dict[str, Any]]):
             lines.append(f"{head}: {', '.join(names) if names else 'none'}")
         return "\n".join(lines)
 
+    # As a list it would print the values of all parameters.
+    __repr__ = __str__
+
 
 def parameter_groups(
     model: Module, patterns: Sequence[tuple[Pattern, Mapping[str, Any]]], *, frozen: bool = False

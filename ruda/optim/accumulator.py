@@ -64,6 +64,11 @@ class GradientAccumulator:
         self._total = zeros((), dtype=float64, device=device)
         self._norm = zeros((), dtype=float64, device=device)
 
+    def __repr__(self) -> str:
+        every = f"every={self.every}, weighting={self.weighting!r}"
+        pending = f"micro_batch={self.micro_batch}"
+        return f"GradientAccumulator({type(self.optimizer).__name__}, {every}, {pending})"
+
     @property
     def norm(self) -> RudaTensor:
         """The norm of the last gradient before clipping, a 0-d tensor; 0 without ``max_norm``."""

@@ -148,6 +148,9 @@ class EMA(_Average):
         self.warmup = warmup
         super().__init__(model, buffers)
 
+    def __repr__(self) -> str:
+        return f"EMA({type(self.model).__name__}, decay={self.decay}, warmup={self.warmup})"
+
     def _share(self, count: RudaTensor) -> Any:
         if not self.warmup:
             return asarray(1.0 - self.decay, dtype=float64, device=count.device)
@@ -164,6 +167,9 @@ class SWA(_Average):
 
     def __init__(self, model: Module, *, buffers: bool = False) -> None:
         super().__init__(model, buffers)
+
+    def __repr__(self) -> str:
+        return f"SWA({type(self.model).__name__})"
 
     def _share(self, count: RudaTensor) -> Any:
         return 1.0 / (count + 1.0)

@@ -58,6 +58,10 @@ class GradScaler:
         self._finite = asarray(True, device=device)
         self._unscaled: list[Optimizer] = []
 
+    def __repr__(self) -> str:
+        factors = f"growth_factor={self.growth_factor}, backoff_factor={self.backoff_factor}"
+        return f"GradScaler({factors}, growth_interval={self.growth_interval})"
+
     def get_scale(self) -> RudaTensor:
         """The present factor, a 0-d float32 tensor."""
         return copy(self._scale)

@@ -38,6 +38,11 @@ class Schedule:
             self.initial = [copy(group["lr"]) for group in optimizer.param_groups]
             self._apply()
 
+    def __repr__(self) -> str:
+        settings = [f"{name}={_shown(value)}" for name, value in self.settings.items()]
+        facts = ", ".join([type(self.optimizer).__name__, _shown(self.factor), *settings])
+        return f"Schedule({facts})"
+
     def __setattr__(self, name: str, value: Any) -> None:
         state_changed(self, name, value)
         super().__setattr__(name, value)
@@ -67,3 +72,11 @@ class Schedule:
             for rate, value in zip(self.initial, saved["initial"], strict=True):
                 rate.assign(asarray(value, dtype=float64, device=rate.device))
             self._apply()
+
+
+def _shown(value: Any) -> str:
+    """A setting in few words: functions by name, however their arguments are bound."""
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_shown, value))}]"
+    function = getattr(value, "func", value)
+    return str(getattr(function, "__name__", value))

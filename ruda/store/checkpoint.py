@@ -86,6 +86,10 @@ class Checkpoint:
         os.makedirs(self.folder, exist_ok=True)
         swept(self.folder)
 
+    def __repr__(self) -> str:
+        kept = f"keep_last={self.keep_last}, keep_best={self.keep_best}"
+        return f"Checkpoint({self.folder!r}, {kept}, steps={self.steps()})"
+
     def steps(self) -> list[int]:
         """The steps there are, oldest first, without a look at whether they are whole."""
         return [step for step, _ in reversed(steps_in(self.folder))]
