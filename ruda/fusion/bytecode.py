@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 import dis
+import re
+from collections.abc import Iterator, Sequence
 from types import CodeType
 from typing import Any, NamedTuple
 
+_WORD = re.compile(r"[^\W\d]\w*")
+# Functions and attributes that read whatever there is, and those that do unless they say a name.
+_READ_ALL = ("vars", "dir", "deepcopy", "asdict", "astuple", "getmembers", "getattr_static")
+_READ_ALL_OF = ("__dict__", "__getattribute__", "__getstate__", "__reduce_ex__")
+_READ_ONE = ("getattr", "hasattr")
+# What finds all arguments of a call on the stack: in Python 3.11 an instruction ahead of the call.
+_CALL = "PRECALL" if "PRECALL" in dis.opmap else "CALL"
 _LOADS = ("LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR", "DELETE_ATTR", "LOAD_SUPER_ATTR")
 
 
 class Facts(NamedTuple):
     """``globals`` and ``attributes`` by name; ``chains`` as ``("np", "random", "rand")``.
 
-    ``imports`` are modules imported by the code itself, as (name, level). Functions that are
-    defined inside count too: they may run on what the outer one reached.
+    ``imports`` are modules imported by the code itself, as (name, level). ``computed`` says that
+    attributes may be read whose names are nowhere in the code. Functions that are defined inside
+    count too: they may run on what the outer one reached.
     """
 
     globals: frozenset[str]
     attributes: frozenset[str]
     chains: frozenset[tuple[str, ...]]
     imports: frozenset[tuple[str, int]]
+    computed: bool = False
 
 
 # By id, since hashing a code object walks all of it; the code is kept so that its id stays its own.
@@ -41,13 +52,16 @@ def _read(code: CodeType) -> Facts:
     imports: set[tuple[str, int]] = set()
     chain: tuple[str, ...] = ()
     level: list[Any] = []
-    for instruction in dis.get_instructions(code):
+    instructions = list(dis.get_instructions(code))
+    computed = _computes_names(instructions)
+    for instruction in instructions:
         if instruction.opname == "LOAD_CONST":
             level.append(instruction.argval)
         if instruction.opname == "IMPORT_NAME":
             # The level of a relative import and the names to import were put on the stack before.
             imports.add((instruction.argval, level[-2]))
             attributes.update(level[-1] or ())
+            attributes.update(instruction.argval.split(".")[1:])
         if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL"):
             chain = (instruction.argval,)
             names.add(instruction.argval)
@@ -65,7 +79,45 @@ def _read(code: CodeType) -> Facts:
             attributes |= inner.attributes
             chains |= inner.chains
             imports |= inner.imports
-        elif isinstance(constant, str) and constant.isidentifier():
-            # What getattr(x, "name") reads.
-            attributes.add(constant)
-    return Facts(frozenset(names), frozenset(attributes), frozenset(chains), frozenset(imports))
+            computed |= inner.computed
+        else:
+            attributes.update(_words(constant))
+    computed |= not names.isdisjoint(_READ_ALL) or not attributes.isdisjoint(_READ_ALL_OF)
+    computed |= not attributes.isdisjoint(_READ_ALL) or ("copy", "copy") in chains
+    found = (frozenset(part) for part in (names, attributes, chains, imports))
+    return Facts(*found, computed)  # type: ignore[arg-type]
+
+
+def _words(constant: Any) -> Iterator[str]:
+    """The names in a constant: what ``getattr(x, "name")`` or "{x.name}".format(...) reads."""
+    if isinstance(constant, tuple | frozenset):
+        for item in constant:
+            yield from _words(item)
+    elif isinstance(constant, str) and not any(map(str.isspace, constant)):
+        yield from _WORD.findall(constant)
+
+
+def _computes_names(instructions: Sequence[dis.Instruction]) -> bool:
+    """Whether ``getattr`` or ``hasattr`` is used in another way than called with a constant."""
+    return any(
+        load.opname in ("LOAD_GLOBAL", "LOAD_NAME")
+        and load.argval in _READ_ONE
+        and not _says_name(instructions[i + 1 :])
+        for i, load in enumerate(instructions)
+    )
+
+
+def _says_name(rest: Sequence[dis.Instruction]) -> bool:
+    """Whether the function that is on the stack when ``rest`` begins gets a constant for a name."""
+    depth, second = 0, None
+    for instruction in rest:
+        if instruction.opname == _CALL and instruction.arg == depth:
+            return isinstance(second, str)
+        if instruction.opcode in dis.hasjrel or instruction.opcode in dis.hasjabs:
+            return False
+        before = depth
+        depth += dis.stack_effect(instruction.opcode, instruction.arg)
+        if depth == 2:
+            is_given = before == 1 and instruction.opname == "LOAD_CONST"
+            second = instruction.argval if is_given else None
+    return False

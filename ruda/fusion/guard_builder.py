@@ -18,10 +18,21 @@ import weakref
 from array import array
 from collections.abc import Callable, Iterator, Sequence, Set
 from contextvars import ContextVar
+from enum import Enum, EnumType
 from importlib.util import resolve_name
 from types import FunctionType
 from typing import Any
 
+from ruda.fusion.attribute_lookup import (
+    common_names,
+    fields_of,
+    file_of,
+    finds_attributes,
+    first_with,
+    is_open,
+    is_users,
+    place_of,
+)
 from ruda.fusion.bytecode import Facts, facts_of
 from ruda.fusion.guards import (
     MISSING,
@@ -32,7 +43,17 @@ from ruda.fusion.guards import (
     Guards,
     Versioned,
     class_attribute,
-    slot,
+)
+from ruda.fusion.indirect_reads import (
+    called_by,
+    cell_value,
+    held_by,
+    is_cached,
+    kept_by,
+    lineage,
+    names_of,
+    names_read,
+    reads_any,
 )
 from ruda.fusion.lines import is_user_file, refusal
 from ruda.fusion.pytree import is_record
@@ -56,6 +77,13 @@ class GuardBuilder:
         self._paths: dict[int, str] = {}
         # Ids stand for objects here, so the objects must live as long.
         self._kept: list[Any] = []
+        # What getters read, which may stand in no code: names, and whether it may be any.
+        self._learned = _NOTHING
+        # What is to be looked at when the trace is over: caches, and fields that are computed once.
+        self._caches: list[tuple[str, Any, Facts]] = []
+        self._once: list[tuple[str, Any, str, Facts]] = []
+        # Functions that are guarded though they may not run, by the id of their code.
+        self._unseen: set[int] = set()
 
     def root(self, path: str, value: Any) -> None:
         """Start from ``value``: the function itself, or an argument compared by identity."""
@@ -66,9 +94,7 @@ class GuardBuilder:
         """A user function begins: guard what its code can reach."""
         code = frame.f_code
         facts, scope, local = facts_of(code), frame.f_globals, frame.f_locals
-        for name in facts.globals & scope.keys():
-            self._reach(name, dict.get, scope, name, scope[name], facts)
-        self._lack("globals", scope, scope, facts.globals - scope.keys())
+        self._enter_globals(scope, facts)
         for module in facts.imports:
             # Its first import may still be to come: looked at again when the trace is over.
             self._imports[module, scope.get("__package__")] = facts
@@ -86,6 +112,32 @@ class GuardBuilder:
             if path is not None:
                 self._walk(path, value, facts)
 
+    def _enter_globals(self, scope: dict[str, Any], facts: Facts) -> None:
+        for name in facts.globals & scope.keys():
+            self._reach(name, dict.get, scope, name, scope[name], facts)
+        self._lack("globals", scope, scope, facts.globals - scope.keys())
+
+    def _enter_unseen(self, function: Any) -> None:
+        """Guard what ``function`` and those that it calls can reach, though none may run."""
+        todo = [function]
+        while todo:
+            found = todo.pop()
+            if found.__class__ is not FunctionType or id(found.__code__) in self._unseen:
+                continue
+            if not is_user_file(found.__code__.co_filename):
+                continue
+            self._unseen.add(id(found.__code__))
+            self._kept.append(found.__code__)
+            facts = facts_of(found.__code__)
+            # Its arguments may be any of the objects that were reached.
+            self._learn(facts.attributes, facts.computed)
+            self._enter_globals(found.__globals__, facts)
+            cells = zip(found.__code__.co_freevars, found.__closure__ or (), strict=True)
+            local = {name: cell_value(cell, MISSING) for name, cell in cells}
+            there = {name: value for name, value in local.items() if value is not MISSING}
+            self._enter_function(found, there, facts)
+            todo += called_by(found, facts.globals)
+
     def _enter_method(self, code: Any, functions: list[FunctionType], local: Any) -> None:
         """Guard that the class of the first argument has the running function for a method."""
         first = local.get(code.co_varnames[0]) if code.co_argcount else None
@@ -102,11 +154,17 @@ class GuardBuilder:
                 module = sys.modules[place]
                 # A module that is being loaded has not all of its names yet.
                 if not getattr(getattr(module, "__spec__", None), "_initializing", False):
-                    self._walk(place, module, facts)
+                    self._reach(place, dict.get, sys.modules, place, module, facts)
 
     def finish(self) -> Guards:
         """The guards, once the trace is over."""
         self._enter_imports()
+        for path, fields, name, facts in self._once:
+            if name in fields:
+                self._reach(f"{path}.{name}", dict.get, fields, name, fields[name], facts)
+        for path, cached, facts in self._caches:
+            for item in kept_by(cached)[:_LARGEST]:
+                self._walk(f"{path}()", item, facts)
         return self.guards
 
     def _enter_function(self, function: FunctionType, local: Any, facts: Facts) -> None:
@@ -120,6 +178,8 @@ class GuardBuilder:
         for name, cell in zip(names, cells, strict=True):
             if name in local:
                 self._reach(name, getattr, cell, "cell_contents", local[name], facts)
+            else:
+                self._reach(name, cell_value, cell, MISSING, MISSING, facts)
 
     def _reach(
         self, path: str, get: Callable[..., Any], holder: Any, name: Any, value: Any, facts: Facts
@@ -146,7 +206,7 @@ class GuardBuilder:
     def _children(self, path: str, value: Any, facts: Facts) -> list[tuple[str, Any]]:
         if isinstance(value, _CONTAINERS):
             return self._items(path, value)
-        if hasattr(type(value), "_ruda_version") or "_ruda_version" in _fields(value):
+        if hasattr(type(value), "_ruda_version") or "_ruda_version" in fields_of(value):
             return self._versioned(path, value, facts)
         if value.__class__.__module__ == "numpy" and hasattr(value, "setflags"):
             return self._array(path, value)
@@ -155,20 +215,58 @@ class GuardBuilder:
         if isinstance(value, ContextVar):
             self._note(f"{path}.get()", ContextVar.get, value, MISSING, value.get(MISSING))
             return [(f"{path}.get()", value.get(MISSING))]
-        if isinstance(value, functools.partial):
-            return [(path, value.func), (path, value.args), (path, value.keywords)]
-        if isinstance(value, weakref.ref | types.MappingProxyType | memoryview):
+        if isinstance(value, _SEEN_THROUGH):
             return self._beneath(path, value)
+        if is_cached(value):
+            return self._cached(path, value, facts)
+        self._learn(names_read(value), reads_any(value))
+        held = held_by(path, value)
+        if held is not None:
+            return self._wrapped(path, value, held, facts)
+        if isinstance(value, weakref.ProxyTypes):
+            hint = "weakref.ref, or the object itself"
+            raise refusal("compile", f"{path} is a weak proxy, which hides its object", hint=hint)
         if isinstance(value, Iterator) and not isinstance(value, io.IOBase):
             hint = "taking the next item outside and passing it as an argument"
             raise refusal(
                 "compile", f"{path} is an iterator, which a replay would not move", hint=hint
             )
-        if isinstance(value, types.ModuleType) and not is_user_file(_file(value)):
+        if isinstance(value, types.ModuleType) and not is_user_file(file_of(value)):
             return []
         if isinstance(value, type) or type(value).__module__.partition(".")[0] != "ruda":
             return self._attributes(path, value, facts)
         return []
+
+    def _cached(self, path: str, value: Any, facts: Facts) -> list[tuple[str, Any]]:
+        """A function that need not run since its results are kept: what it reads, and they."""
+        inner = vars(value).get("__wrapped__")
+        code = getattr(inner, "__code__", None)
+        if code is None or not is_user_file(code.co_filename):
+            return []
+        self._caches.append((path, value, facts))
+        self._enter_unseen(inner)
+        kept = [(f"{path}()", item) for item in kept_by(value)[:_LARGEST]]
+        return [*kept, *self._attributes(path, value, facts)]
+
+    def _wrapped(
+        self, path: str, value: Any, held: list[tuple[str, Any]], facts: Facts
+    ) -> list[tuple[str, Any]]:
+        if isinstance(value, functools.partial | functools.partialmethod):
+            for name in ("func", "args", "keywords"):
+                self._note(f"{path}.{name}", getattr, value, name, getattr(value, name))
+            return [*held, *self._attributes(path, value, facts)]
+        return held
+
+    def _learn(self, names: frozenset[str], computed: bool) -> None:
+        """A getter reads these names: of what was reached already as well."""
+        known = self._learned
+        if names <= known.attributes and computed <= known.computed:
+            return
+        names, computed = known.attributes | names, known.computed or computed
+        facts = self._learned = _NOTHING._replace(attributes=names, computed=computed)
+        self._kept.append(facts)
+        for path, value in list(self.objects):
+            self._walk(path, value, facts)
 
     def _items(self, path: str, value: Any) -> list[tuple[str, Any]]:
         if len(value) > _LARGEST:
@@ -193,9 +291,12 @@ class GuardBuilder:
                     self._seen.add((id(item), _ITEMS))
                     found.fields.append(Contents(f"{path}.{name}", item))
                     self._note_bindings(f"{path}.{name}", item)
-        own = [cls for cls in type(value).__mro__ if _is_users(cls)]
-        names = facts.attributes - fields.keys()
-        common = self._inherited(path, type(value), own, names) if own else []
+        own = [cls for cls in type(value).__mro__ if is_users(cls)]
+        names: Set[str] = facts.attributes | self._learned.attributes
+        if facts.computed or self._learned.computed:
+            names = names | common_names(value)
+        names = names - fields.keys()
+        common = self._inherited(path, type(value), own, names, facts) if own else []
         return common + [(f"{path}.{name}", item) for name, item in fields.items()]
 
     def _note_bindings(self, path: str, container: Any) -> None:
@@ -208,13 +309,17 @@ class GuardBuilder:
             ]
 
     def _beneath(self, path: str, value: Any) -> list[tuple[str, Any]]:
-        """What is seen through ``value``: a weak reference, or a view of a dict or of bytes."""
+        """What is seen through ``value``: a reference or cell, or a view of a dict or of bytes."""
         if isinstance(value, weakref.ref):
             found = value()
             self._note(f"{path}()", _referent, value, None, found)
             return [(f"{path}()", found)]
         if isinstance(value, memoryview):
             return [(path, value.obj)]
+        if isinstance(value, types.CellType):
+            found = cell_value(value, MISSING)
+            self._note(f"{path}.cell_contents", cell_value, value, MISSING, found)
+            return [(f"{path}.cell_contents", found)]
         return [(path, item) for item in gc.get_referents(value)]
 
     def _array(self, path: str, value: Any) -> list[tuple[str, Any]]:
@@ -228,42 +333,58 @@ class GuardBuilder:
         return []
 
     def _attributes(self, path: str, value: Any, facts: Facts) -> list[tuple[str, Any]]:
-        """The fields of an object or class that the running code has names for."""
+        """The fields of an object or class that the running code has names for, or may read."""
         out = []
-        fields = {} if isinstance(value, type) else _fields(value)
+        fields = {} if isinstance(value, type) else fields_of(value)
         # Code of a library that finds attributes itself may read any field for any name.
         cls: Any = type(value)
-        names = fields.keys() if _finds_attributes(cls) else facts.attributes
+        named = facts.attributes | self._learned.attributes
+        names: Set[str] = fields.keys() if finds_attributes(cls) else named
+        computed = facts.computed or self._learned.computed
+        whole = (computed and is_open(value)) or isinstance(value, Enum)
+        if whole:
+            names = named | fields.keys() | common_names(value)
+        if whole and not isinstance(value, type | types.ModuleType):
+            self._note(f"{path}.__dict__", names_of, fields, cls, names_of(fields, cls))
         for name in names & fields.keys():
             self._note(f"{path}.{name}", dict.get, fields, name, fields[name])
             out.append((f"{path}.{name}", fields[name]))
+        if whole:
+            out = [(where, v) for where, v in out if _is_plain(where, v, named)]
         if isinstance(value, types.ModuleType):
             return out
-        if not isinstance(value, type) and _is_users(cls) and value.__class__ is cls:
+        if not isinstance(value, type) and is_users(cls) and value.__class__ is cls:
             self._note(f"{path}.__class__", getattr, value, "__class__", cls)
-        classes = value.__mro__ if isinstance(value, type) else cls.__mro__
-        return out + self._inherited(path, value, classes, names - fields.keys())
+        classes = (*value.__mro__, *cls.__mro__) if isinstance(value, type) else cls.__mro__
+        if isinstance(value, EnumType):
+            out += [(f"{path}.{name}", member) for name, member in value.__members__.items()]
+        common = self._inherited(path, value, classes, names - fields.keys(), facts)
+        return out + [(w, v) for w, v in common if not whole or _is_plain(w, v, named)]
 
     def _inherited(
-        self, path: str, value: Any, classes: Sequence[type], names: Set[str]
+        self, path: str, value: Any, classes: Sequence[type], names: Set[str], facts: Facts
     ) -> list[tuple[str, Any]]:
         """What ``classes`` have under ``names``; that nothing comes before it is guarded."""
         out, free = [], set()
-        lacking: dict[type, set[str]] = {cls: set() for cls in classes if _is_users(cls)}
+        lacking: dict[type, set[str]] = {cls: set() for cls in classes if is_users(cls)}
+        own = getattr(value, "__dict__", None)
+        for cls in lacking:
+            self._note(f"{cls.__qualname__}.__mro__", lineage, cls, None, cls.__mro__)
         for name in names:
-            cls = _first(classes, name, lacking)
+            cls = first_with(classes, name, lacking)
             item = MISSING if cls is None else vars(cls)[name]
             if item.__class__ is FunctionType or not hasattr(item, "__get__"):
                 # The object's own attribute would come first.
                 free.add(name)
-            found = () if cls is None else _attribute(value, cls, name, item)
+            if isinstance(item, functools.cached_property) and own.__class__ is dict:
+                self._once.append((path, own, name, facts))
+            found = () if cls is None else place_of(value, cls, name, item)
             if found:
                 get, holder, item = found
                 self._note(f"{path}.{name}", get, holder, name, item)
                 out.append((f"{path}.{name}", item))
         for cls, missing in lacking.items():
             self._lack(cls.__qualname__, cls, vars(cls), missing)
-        own = getattr(value, "__dict__", None)
         if own.__class__ is dict and not isinstance(value, type):
             self._lack(path, value, own, free)
         return out
@@ -284,37 +405,20 @@ class GuardBuilder:
         found.names |= names
 
 
-# Functions are guarded where they run.
-_PLAIN = (FunctionType, types.GetSetDescriptorType)
 _CONTAINERS = (list, tuple, dict, set, frozenset, collections.deque, bytearray, array)
 _NOTHING = Facts(frozenset(), frozenset(), frozenset(), frozenset())
 _ITEMS = object()
+_SEEN_THROUGH = (weakref.ref, types.MappingProxyType, memoryview, types.CellType)
 
 
-@functools.cache
-def _finds_attributes(cls: type) -> bool:
-    """Whether a class of an installed package has ``__getattr__`` or ``__getitem__`` in Python."""
-    hooks = ("__getattr__", "__getattribute__", "__getitem__")
-    found = (vars(c).get(hook) for c in cls.__mro__ for hook in hooks)
-    return any(
-        isinstance(f, FunctionType) and not is_user_file(f.__code__.co_filename) for f in found
-    )
-
-
-@functools.cache
-def _is_users(cls: type) -> bool:
-    """Whether a class is from a user's file."""
-    module = sys.modules.get(cls.__module__)
-    return cls.__module__ == "__main__" or (module is not None and is_user_file(_file(module)))
-
-
-def _fields(value: Any) -> dict[str, Any]:
-    fields = getattr(value, "__dict__", None)
-    return fields if isinstance(fields, dict) else {}
-
-
-def _file(module: types.ModuleType) -> str:
-    return getattr(module, "__file__", None) or "<frozen>"
+def _is_plain(path: str, value: Any, named: Set[str]) -> bool:
+    """Whether what is beneath a field is followed: those without a name in code lead far away."""
+    if path.rpartition(".")[2] in named:
+        return True
+    if isinstance(value, _CONTAINERS):
+        return len(value) <= _LARGEST
+    is_object = is_users(type(value)) and not isinstance(value, Iterator)
+    return is_object or isinstance(value, RudaTensor)
 
 
 def _shows(cell: Any, local: Any, name: str) -> bool:
@@ -326,25 +430,3 @@ def _shows(cell: Any, local: Any, name: str) -> bool:
 
 def _referent(reference: Any, _: Any) -> Any:
     return reference()
-
-
-def _first(classes: Sequence[type], name: str, lacking: dict[type, set[str]]) -> type | None:
-    """The first of ``classes`` with ``name``; ``lacking`` is told of those before it."""
-    for cls in classes:
-        if name in vars(cls):
-            return cls
-        if cls in lacking:
-            lacking[cls].add(name)
-    return None
-
-
-def _attribute(value: Any, cls: type, name: str, item: Any) -> tuple[Any, ...]:
-    """How to look at what ``value`` has from ``cls``: (get, holder, what is there), or nothing."""
-    if isinstance(item, types.MemberDescriptorType):
-        found = MISSING if isinstance(value, type) else getattr(value, name, MISSING)
-        if isinstance(value, type):
-            return ()
-        return (slot if found is MISSING else getattr), value, found
-    if hasattr(item, "__get__") and (item.__class__ in _PLAIN or not _is_users(cls)):
-        return ()
-    return () if cls.__module__ == "builtins" else (class_attribute, cls, item)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import io
 import os
 from types import BuiltinFunctionType, CodeType, MethodType, MethodWrapperType, ModuleType
 from typing import Any, NamedTuple
@@ -10,7 +11,8 @@ from typing import Any, NamedTuple
 from ruda.fusion.bytecode import facts_of
 
 _CLOCKS = ("time", "datetime", "random", "secrets", "uuid", "numpy.random")
-_UNSEEN = ("eval", "exec", "globals", "locals", "vars")
+_UNSEEN = ("eval", "exec", "globals", "locals")
+_MODULES = {("sys", "modules"), ("importlib", "import_module")}
 _BOUND = (BuiltinFunctionType, MethodType, MethodWrapperType)
 _NOW = ("now", "utcnow", "today")
 
@@ -32,6 +34,10 @@ def changing(value: Any) -> str | None:
         return "os.environ" if value is not os.urandom else "os.urandom"
     if isinstance(value, ModuleType):
         return None
+    if isinstance(value, io.StringIO | io.BytesIO):
+        return f"what is in an io.{type(value).__name__}"
+    if any(cls.__module__ == "_ctypes" for cls in type(value).__mro__[1:]):
+        return f"a value of ctypes ({type(value).__name__})"
     # A function of the time or random module, a bound method of a generator, or a generator.
     owner = value.__self__ if isinstance(value, _BOUND) else None
     for thing in (value, type(value), type(owner)):
@@ -64,9 +70,11 @@ def findings(code: CodeType, scope: dict[str, Any]) -> list[Finding]:
     names |= {name for name, _ in facts.imports if name in _CLOCKS}
     where = f"{code.co_filename}:{code.co_firstlineno} in {code.co_name}"
     found = [frozen(name, where) for name in sorted(names - {None})]  # type: ignore[type-var]
-    for name in sorted(facts.globals.intersection(_UNSEEN) - scope.keys()):
+    unseen = {f"{name}()" for name in facts.globals.intersection(_UNSEEN) - scope.keys()}
+    unseen |= {".".join(chain) for chain in facts.chains & _MODULES}
+    for name in sorted(unseen):
         hint = "naming what is read, so that a change of it is seen"
-        found.append(Finding(f"what {name}() reads is not guarded", where, hint))
+        found.append(Finding(f"what {name} reads is not guarded", where, hint))
     return found
 
 
