@@ -82,6 +82,12 @@ GRAPHS: dict[str, tuple[Plain, tuple[int, ...], str, tuple[str, ...]]] = {
     "several losses": (losses, (100, 100), "float32", ("folded_subtract",)),
     "two sums of one row": (lambda x: (x.sum(axis=-1), (x * x).sum(axis=-1)), X, "float32",
         ("folded_sum",)),
+    "facts of each row": (
+        lambda x: (ruda.abs(x).sum(axis=-1), (x * x).mean(axis=-1), ruda.exp(x).max(axis=-1)), X,
+        "bfloat16", ("folded_abs_sum_multiply_mean_exp_max",)),
+    "facts of each column": (
+        lambda x: (ruda.abs(x).sum(axis=0), (x * x).mean(axis=0), ruda.exp(x).max(axis=0)), LONG,
+        "float32", ("down_abs_sum_multiply_mean_exp_max",)),
     "a sum down columns": (lambda x: x.sum(axis=0), X, "float32", ("down_sum",)),
     "a chain summed down columns": (lambda x: (ruda.exp(x) * 2).sum(axis=0), LONG, "float32",
         ("down_exp",)),

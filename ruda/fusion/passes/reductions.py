@@ -10,7 +10,7 @@ from collections.abc import Set
 from typing import Any
 
 from ruda.fusion.graph import Graph, Instruction, Value
-from ruda.fusion.passes.partition import Partition
+from ruda.fusion.passes.partition import Part, Partition
 from ruda.fusion.passes.regions import joined
 
 _MOST_STEPS, _MOST_READ = 24, 5
@@ -22,12 +22,26 @@ def fuse_reductions(graph: Graph, wanted: Set[Value], client: Any) -> None:
         return
     partition = Partition(graph)
     shown = {value.memory for value in wanted}
+    found: list[_Joining] = []
     for instruction in list(graph.instructions):
         facts = _facts(client, instruction)
         if facts is None or len(partition.part(instruction).members) > 1:
             continue
-        _Joining(partition, client, instruction, facts).run(shown)
+        found.append(_Joining(partition, client, instruction, facts))
+        found[-1].grow()
+    # One that was alone may have been taken by another.
+    for joining in _with_siblings([j for j in found if partition.part(j.fold) is j.part]):
+        joining.make(shown)
     partition.settle()
+
+
+def _with_siblings(found: list[_Joining]) -> list[_Joining]:
+    """Those that are left where each took over the ones that read the same elements."""
+    left: list[_Joining] = []
+    for joining in found:
+        if not any(other.adopts(joining) for other in left):
+            left.append(joining)
+    return left
 
 
 def _facts(client: Any, instruction: Instruction) -> Any:
@@ -40,7 +54,7 @@ class _Joining:
 
     def __init__(self, partition: Partition, client: Any, fold: Instruction, facts: Any) -> None:
         self.partition, self.client, self.facts = partition, client, facts
-        self.part = partition.part(fold)
+        self.fold, self.part = fold, partition.part(fold)
         shape = facts.shape
         # ``axes`` are those of a row, which is folded or, where rows are added up, stays.
         folded = {i for i in range(len(shape)) if (i in facts.axes) is not facts.down}
@@ -52,10 +66,23 @@ class _Joining:
             tuple(n for i, n in enumerate(shape) if i not in folded),
         }
 
-    def run(self, shown: Set[Value]) -> None:
+    def grow(self) -> None:
         """Join what can be joined, as long as there is something."""
         while self._grow():
             pass
+
+    def adopts(self, other: _Joining) -> bool:
+        """Join all of ``other``, if both read the same elements of the same rows."""
+        if other.facts != self.facts or self._elements().isdisjoint(other._elements()):
+            return False
+        return self._join_all(other.part)
+
+    def _elements(self) -> set[Value]:
+        """The tensors of the elements' shape that are read."""
+        return {v for m in self.part.instructions() for v in m.inputs if self._is_full(v)}
+
+    def make(self, shown: Set[Value]) -> None:
+        """Let the part be one instruction."""
         # Down columns one launch does what are two otherwise.
         if len(self.part.members) == 1 and not (self.facts.down and self.aligned):
             return
@@ -128,7 +155,10 @@ class _Joining:
         part = self.partition.part(step)
         if part is self.part or len(part.members) > 1 or not self._suits(step):
             return False
-        members = [*(i for _, i in self.part.members), step]
+        return self._join_all(part)
+
+    def _join_all(self, part: Part) -> bool:
+        members = [i for _, i in (*self.part.members, *part.members)]
         made = {v for m in members for v in m.outputs}
         # What a member makes is read as it is, not through a view, whose elements lie elsewhere.
         if any(v.memory in made and v not in made for m in members for v in m.inputs):
