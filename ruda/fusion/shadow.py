@@ -18,6 +18,8 @@ from ruda.tensor.dispatch import OPS
 from ruda.tensor.node import Leaf
 from ruda.tensor.tensor import RudaTensor, wrap
 
+_INFINITE = float("inf")
+
 
 class Entry(NamedTuple):
     """One compared tensor: its name and ||compiled - eager|| / ||eager||."""
@@ -198,11 +200,23 @@ def _compared(name: str, compiled: list[Any], eager: list[Any]) -> list[Entry]:
 
 
 def _ratio(a: Any, b: Any) -> float:
-    """||a - b|| / ||b||, where equal elements (infinities and NaN included) differ by nothing."""
+    """||a - b|| / ||b||, where equal elements (infinities and NaN included) differ by nothing.
+
+    Infinite where one of them alone is NaN or infinite: no norm is large enough beside that.
+    """
     kind = "complex128" if a.dtype.kind == "c" else "float64"
     a, b = a.astype(kind).reshape(-1), b.astype(kind).reshape(-1)
-    gap = abs(a - b)
-    gap[(a == b) | ((a != a) & (b != b))] = 0.0
-    norm = float((abs(b) ** 2).sum() ** 0.5)
-    size = float((gap**2).sum() ** 0.5)
-    return 0.0 if size == 0.0 else size / norm if norm else float("inf")
+    apart = ~((a == b) | ((a != a) & (b != b)))
+    if not apart.any():
+        return 0.0
+    size = _norm(abs(a[apart] - b[apart]))
+    norm = _norm(abs(b[abs(b) < _INFINITE]))
+    return size / norm if norm and size < _INFINITE else _INFINITE
+
+
+def _norm(values: Any) -> float:
+    """The root of the sum of squares, of values none of which is below 0."""
+    most = float(values.max()) if values.size else 0.0
+    if most == 0.0 or not most < _INFINITE:
+        return most
+    return float(most * ((values / most) ** 2).sum() ** 0.5)

@@ -331,6 +331,31 @@ def test_the_shadow_check_sees_a_difference_and_says_when_it_cannot_run(
     assert "skipped: needs" in str(step.check(X))
 
 
+NAN, INFINITE = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize(
+    ("found", "wanted", "ratio"),
+    [
+        ([1.0, INFINITE, NAN], [1.0, INFINITE, NAN], 0.0),
+        ([1.5, INFINITE, NAN], [1.0, INFINITE, NAN], 0.5),
+        ([1.0, INFINITE], [1.0, -INFINITE], INFINITE),
+        ([NAN, 1.0], [1.0, 1.0], INFINITE),
+        ([1.0, 1.0], [NAN, 1.0], INFINITE),
+        ([1.0, 2.0], [INFINITE, 2.0], INFINITE),
+        ([3.0, 1e300], [3.0, 2e300], 0.5),
+        ([1.0], [0.0], INFINITE),
+        ([], [], 0.0),
+        ([3 + 0j, INFINITE + 1j], [3 + 3j, INFINITE + 1j], 0.5**0.5),
+    ],
+    ids=range(10),
+)
+def test_no_difference_hides_behind_infinities(found: Any, wanted: Any, ratio: float) -> None:
+    assert shadow._ratio(np.array(found), np.array(wanted)) == pytest.approx(ratio)
+    later = shadow.Entry("output 1", shadow._ratio(np.array(found), np.array(wanted)))
+    assert shadow.Report((shadow.Entry("output 0", 0.0), later)).worst == pytest.approx(ratio)
+
+
 def _only(compiled: Any) -> Any:
     ((program,),) = compiled.programs.values()
     return program
