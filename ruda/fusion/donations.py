@@ -25,7 +25,7 @@ def donations(
     found = {}
     for i, instruction in enumerate(instructions):
         plan = instruction.plan
-        if plan is None or plan.out is None or max(map(_bytes, instruction.outputs)) < _LEAST:
+        if plan is None or plan.out is None or max(v.nbytes for v in instruction.outputs) < _LEAST:
             continue
         inputs = instruction.inputs
         memories = [v.memory for v in inputs]
@@ -36,12 +36,8 @@ def donations(
             and last[memories[k]] == i
             # Read through another view as well, an element would be overwritten too early.
             and memories.count(memories[k]) == 1
-            and _bytes(inputs[k]) == _bytes(memories[k])
+            and inputs[k].nbytes == memories[k].nbytes
         )
         if places:
             found[instruction] = places
     return found
-
-
-def _bytes(value: Value) -> int:
-    return 0 if value.spec is None else value.spec.nbytes

@@ -33,6 +33,21 @@ class Value:
         self.name = ""
 
     @property
+    def nbytes(self) -> int:
+        """Bytes of its elements; none for a Python scalar."""
+        return 0 if self.spec is None else self.spec.nbytes
+
+    @property
+    def moved(self) -> int:
+        """Bytes to read or write it once: what is repeated along an axis is there once."""
+        if self.spec is None:
+            return 0
+        size = self.spec.dtype.itemsize
+        for length, stride in zip(self.spec.shape, self.spec.strides, strict=True):
+            size *= length if stride else 1
+        return size
+
+    @property
     def borrowed(self) -> bool:
         """Whether the memory belongs to somebody outside of the graph."""
         return self.memory.kind != "result"
@@ -130,6 +145,10 @@ class Graph:
         out = Value("result", None)
         self.instructions.append(Instruction(name, function, inputs, (out,)))
         return out
+
+    def makers(self) -> dict[Value, Instruction]:
+        """The instruction that makes each value."""
+        return {value: i for i in self.instructions for value in i.outputs}
 
     def prune(self, wanted: Iterable[Value]) -> None:
         """Drop the instructions that none of ``wanted`` needs."""

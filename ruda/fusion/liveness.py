@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 
 from ruda.fusion.graph import Instruction, Value
 
@@ -12,12 +12,18 @@ Given = Callable[[Sequence[Instruction], Iterable[Value]], dict[Instruction, tup
 class Profile:
     """The memory of ``order`` in use, place by place; ``kept`` values are there at its end.
 
-    ``given`` says which operators write into the memory of an operand.
+    ``given`` says which operators write into the memory of an operand; results in ``absent`` take
+    none of their own.
     """
 
     def __init__(
-        self, order: Sequence[Instruction], kept: Iterable[Value], given: Given | None = None
+        self,
+        order: Sequence[Instruction],
+        kept: Iterable[Value],
+        given: Given | None = None,
+        absent: Set[Value] = frozenset(),
     ) -> None:
+        self.absent = absent
         self.order, self.kept = order, {v.memory for v in kept}
         self.maker: dict[Value, Instruction] = {}
         self.place: dict[Instruction, int] = {}
@@ -57,17 +63,12 @@ class Profile:
         change = [0] * (len(self.order) + 2)
         for i, instruction in enumerate(self.order):
             for value in instruction.outputs:
-                if value.memory is value:
-                    change[i] += size(value)
-                    change[self.end(value) + 1] -= size(value)
+                if value.memory is value and value not in self.absent:
+                    change[i] += value.nbytes
+                    change[self.end(value) + 1] -= value.nbytes
         live, now = [], 0
         for i, instruction in enumerate(self.order):
             now += change[i]
             places = given.get(instruction, ())
-            live.append(now - sum(size(instruction.inputs[k]) for k in places))
+            live.append(now - sum(instruction.inputs[k].nbytes for k in places))
         return live
-
-
-def size(value: Value) -> int:
-    """Bytes of the elements of ``value``; none for a Python scalar."""
-    return 0 if value.spec is None else value.spec.nbytes

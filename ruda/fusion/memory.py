@@ -9,6 +9,7 @@ from ruda.core.errors import ArgumentError, RudaError
 from ruda.core.spec import Spec, spec_of
 from ruda.fusion.captured import Uncapturable
 from ruda.fusion.pytree import Given, rebuilt
+from ruda.fusion.report import amount
 from ruda.fusion.schedule import live_bytes
 from ruda.fusion.state import Held
 from ruda.ops.create import empty
@@ -38,7 +39,7 @@ class Memory(NamedTuple):
     exact: bool
 
     def __str__(self) -> str:
-        lines = [f"peak {_size(self.peak)}{'' if self.exact else ', without scratch memory'}"]
+        lines = [f"peak {amount(self.peak)}{'' if self.exact else ', without scratch memory'}"]
         parts = {
             "state": self.state,
             "copies of arguments": self.arguments,
@@ -46,7 +47,7 @@ class Memory(NamedTuple):
             "intermediates, each in its own place": self.unplanned,
             "outputs": self.outputs,
         }
-        return "\n".join([*lines, *(f"  {name}: {_size(n)}" for name, n in parts.items())])
+        return "\n".join([*lines, *(f"  {name}: {amount(n)}" for name, n in parts.items())])
 
 
 def memory_of(program: Program, arguments: int = 0) -> Memory:
@@ -159,7 +160,3 @@ def _most(peak: Callable[[int], int], budget: int, start: int) -> int:
         count = fits[0] + min(max(int(share * gap), 1), gap - 1)
         halve = not halve
     return fits[0]
-
-
-def _size(n: int) -> str:
-    return f"{n:,} bytes" if n < 1 << 20 else f"{n / 2**20:,.1f} MiB"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from ruda.core.spec import Spec
 from ruda.fusion.flops import operations
 from ruda.fusion.graph import Instruction
 from ruda.fusion.lines import Line
@@ -31,7 +30,7 @@ class Use(NamedTuple):
 
     def __str__(self) -> str:
         names = ", ".join(self.kernels) or "a library"
-        text = f"{self.op}: {names}, {_amount(self.nbytes)}"
+        text = f"{self.op}: {names}, {amount(self.nbytes)}"
         if self.seconds:
             text += f", {self.seconds * 1e6:.1f} us{self._shares(self.seconds)}"
         return text if self.line is None else f"{text}  # {self.line}"
@@ -59,7 +58,7 @@ def uses(program: Any) -> Iterator[Use]:
     if ending:
         names = " ".join(dict.fromkeys(i.op for i in whole.updates.instructions)) or "state"
         held = [v for i in whole.updates.instructions for v in (*i.inputs, *i.outputs)]
-        nbytes = _moved([v.spec for v in held if v.spec is not None])
+        nbytes = sum(v.moved for v in held)
         kernels = tuple(launcher.name for launcher in ending)
         floor = None if whole.bandwidth is None else nbytes / whole.bandwidth
         yield Use(f"{names}, in place", None, kernels, nbytes, 0, None, floor)
@@ -67,7 +66,7 @@ def uses(program: Any) -> Iterator[Use]:
 
 def _use(instruction: Instruction, whole: Any) -> Use:
     values = dict.fromkeys((*instruction.inputs, *instruction.outputs))
-    nbytes = _moved([v.spec for v in values if v.spec is not None])
+    nbytes = sum(v.moved for v in values)
     floor = None if whole.bandwidth is None else nbytes / whole.bandwidth
     work, seconds = operations(instruction.plan), whole.times.get(instruction)
     rate = whole.rates.get(instruction.plan.specs[0].dtype) if work else None
@@ -76,17 +75,6 @@ def _use(instruction: Instruction, whole: Any) -> Use:
     kernels = tuple(launcher.name for launcher in whole.notes.found.get(instruction, ()))
     longest = least if computes else floor
     return Use(instruction.op, instruction.line, kernels, nbytes, work, seconds, longest, computes)
-
-
-def _moved(specs: list[Spec]) -> int:
-    """Bytes of ``specs``; what is repeated along an axis is read once."""
-    total = 0
-    for spec in specs:
-        size = spec.dtype.itemsize
-        for length, stride in zip(spec.shape, spec.strides, strict=True):
-            size *= length if stride else 1
-        total += size
-    return total
 
 
 def sources(program: Any) -> dict[str, str]:
@@ -98,5 +86,6 @@ def sources(program: Any) -> dict[str, str]:
     return {one.name: one.source for one in launchers}
 
 
-def _amount(nbytes: int) -> str:
+def amount(nbytes: int) -> str:
+    """``nbytes`` for people."""
     return f"{nbytes:,} bytes" if nbytes < 1 << 20 else f"{nbytes / 2**20:,.1f} MiB"

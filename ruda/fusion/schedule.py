@@ -6,31 +6,17 @@ read, unless more memory of its operands would have to be kept for that.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ruda.fusion.graph import Graph, Instruction, Value
+from ruda.fusion.liveness import Profile
 
 
 def live_bytes(graph: Graph, wanted: Sequence[Value], updates: Any = None) -> int:
     """The most bytes of results that are in use at a time when ``graph`` runs in its order."""
-    overwritten = set() if updates is None else updates.overwritten
-    last: dict[Value, int] = {}
-    for i, instruction in enumerate(graph.instructions):
-        for value in (*instruction.inputs, *instruction.outputs):
-            last[value.memory] = i
-    for value in wanted:
-        last[value.memory] = len(graph.instructions)
-    ends: dict[int, int] = {}
-    live = most = 0
-    for i, instruction in enumerate(graph.instructions):
-        for value in instruction.outputs:
-            if value.memory is value and value.spec is not None and value not in overwritten:
-                live += value.spec.nbytes
-                ends[last[value]] = ends.get(last[value], 0) + value.spec.nbytes
-        most = max(most, live)
-        live -= ends.get(i, 0)
-    return most
+    overwritten = frozenset() if updates is None else updates.overwritten
+    return Profile(graph.instructions, wanted, absent=overwritten).peak
 
 
 def lower_peak(graph: Graph, wanted: Sequence[Value]) -> None:
@@ -52,9 +38,8 @@ def _late(order: Sequence[Instruction], wanted: Sequence[Value]) -> list[Instruc
     for instruction in reversed(order):
         readers = [first[v] for v in instruction.outputs if v in first]
         held = {v.memory for v in instruction.inputs if v.memory in made}
-        if readers and _bytes(m for m in held if last.get(m, -1) < min(readers)) <= _bytes(
-            v for v in instruction.outputs if v.memory is v
-        ):
+        kept = sum(m.nbytes for m in held if last.get(m, -1) < min(readers, default=0))
+        if readers and kept <= sum(v.nbytes for v in instruction.outputs if v.memory is v):
             place[instruction] = min(readers)
         at = place[instruction]
         for value in instruction.inputs:
@@ -62,7 +47,3 @@ def _late(order: Sequence[Instruction], wanted: Sequence[Value]) -> list[Instruc
                 first[shown] = min(first.get(shown, at), at)
             last[value.memory] = max(last.get(value.memory, -1), at)
     return sorted(order, key=lambda instruction: (place[instruction], number[instruction]))
-
-
-def _bytes(values: Iterable[Value]) -> int:
-    return sum(value.spec.nbytes for value in values if value.spec is not None)

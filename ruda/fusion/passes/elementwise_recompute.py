@@ -74,10 +74,10 @@ class _Chains:
         leaves = self._leaves(at, maker, chain)
         able = [r for r in readers if self._gains(value, leaves, r, len(chain)) is not None]
         gains = sum(self._gains(value, leaves, r, len(chain)) or 0 for r in able)
-        gains += _moved(value.spec) if len(able) == len(readers) else 0
-        held = sum(_moved(v.spec) for v in leaves if self.last[v.memory] < max(able, default=0))
+        gains += value.moved if len(able) == len(readers) else 0
+        held = sum(v.moved for v in leaves if self.last[v.memory] < max(able, default=0))
         whole = len(able) == len(readers)
-        if not able or gains <= 0 or held > whole * _moved(value.spec):
+        if not able or gains <= 0 or held > whole * value.moved:
             return
         for reader in able:
             self._take(value, at, maker, chain, reader)
@@ -146,7 +146,7 @@ class _Chains:
         more = [v for v in leaves if v not in inputs]
         if len(whole.steps) + length > _MOST_STEPS or len(inputs) + len(more) > _MOST_INPUTS:
             return None
-        less = _moved(value.spec) - sum(_moved(v.spec) for v in more)
+        less = value.moved - sum(v.moved for v in more)
         return less if less >= 0 else None
 
     @staticmethod
@@ -253,13 +253,3 @@ class _Inputs:
             self.values.append(value)
             self.specs.append(spec)
         return self.known[value]
-
-
-def _moved(spec: Spec | None) -> int:
-    """Bytes of ``spec``; what is repeated along an axis is read once."""
-    if spec is None:
-        return 0
-    size = spec.dtype.itemsize
-    for length, stride in zip(spec.shape, spec.strides, strict=True):
-        size *= length if stride else 1
-    return size

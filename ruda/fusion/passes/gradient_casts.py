@@ -11,7 +11,7 @@ def read_uncast_gradients(graph: Graph, client: Any) -> None:
     """Let rows ``..._step`` read the operand of a widening cast in place of its result."""
     if not hasattr(client, "joins_siblings"):
         return
-    makers = {v: i for i in graph.instructions for v in i.outputs}
+    makers = graph.makers()
     graph.instructions = [_direct(i, makers) for i in graph.instructions]
 
 

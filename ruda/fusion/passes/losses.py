@@ -23,7 +23,7 @@ def join_losses(graph: Graph, wanted: Set[Value], client: Any) -> None:
     """Let each gradient of a cross-entropy come with the losses, where ``client`` can."""
     if not hasattr(client, "rows_of"):
         return
-    makers = {v: i for i in graph.instructions for v in i.outputs}
+    makers = graph.makers()
     pairs = [(b, makers.get(b.inputs[3])) for b in graph.instructions if b.op == _GRADIENT]
     found = [(f, b) for b, f in pairs if f is not None and _are_one(f, b)]
     if not found:

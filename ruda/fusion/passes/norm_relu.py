@@ -16,7 +16,7 @@ _NORM, _MASK, _WHOLE = "standard_norm", "relu_backward", "standard_norm_relu_bac
 
 def fuse_norm_relu(graph: Graph, client: Any) -> None:
     """Let gradients of norms take over those of the relu that follows, where ``client`` can."""
-    maker = {v: i for i in graph.instructions for v in i.outputs}
+    maker = graph.makers()
     for instruction in graph.instructions:
         if instruction.plan is None or instruction.plan.op.name != "standard_norm_backward":
             continue

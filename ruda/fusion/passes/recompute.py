@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from ruda.fusion.graph import Graph, Instruction, Value
-from ruda.fusion.liveness import Given, Profile, size
+from ruda.fusion.liveness import Given, Profile
 
 # Bytes a second, and products a second of halves and of wider numbers; a launch, in seconds.
 _RATES = {"cuda": (4e12, 5e14, 4e13), "cpu": (2e10, 1e11, 1e11)}
@@ -99,7 +99,7 @@ class Recompute:
     def _gap(self, memory: Value, top: int) -> int | None:
         """The next place behind ``top`` that reads ``memory``, if nobody does at ``top``."""
         profile = self.profile
-        if memory in profile.kept or profile.begin(memory) >= top or size(memory) < _LEAST:
+        if memory in profile.kept or profile.begin(memory) >= top or memory.nbytes < _LEAST:
             return None
         uses = profile.uses[memory]
         if top in uses or uses[-1] < top or not _repeats(profile.maker[memory]):
@@ -113,8 +113,8 @@ class Recompute:
         longer: dict[Value, None] = {}
         if not self._visit(instruction, before, depth, chain, longer):
             return None
-        freed = sum(size(v) for i in chain for v in i.outputs if self._ends(v, top, before))
-        freed -= sum(size(v) for v in longer if self.profile.end(v) < top)
+        freed = sum(v.nbytes for i in chain for v in i.outputs if self._ends(v, top, before))
+        freed -= sum(v.nbytes for v in longer if self.profile.end(v) < top)
         if freed < _LEAST:
             return None
         return _Choice(tuple(chain), before, freed, sum(map(seconds_of, chain)))

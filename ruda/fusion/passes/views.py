@@ -11,7 +11,7 @@ _FOLDS = ("sum", "mean", "max", "min")
 
 def see_through(graph: Graph) -> None:
     """Let reductions over the leading axis read what a reshape has made that axis of."""
-    makers = {v: i for i in graph.instructions for v in i.outputs}
+    makers = graph.makers()
     for instruction in graph.instructions:
         plan = instruction.plan
         if plan is None or plan.op.name not in _FOLDS or plan.attrs[0] != (0,) or plan.attrs[1]:
