@@ -88,6 +88,14 @@ def _holds(wide: DType, narrow: DType) -> bool:
     return same and wide.itemsize > narrow.itemsize
 
 
+def widens(plan: Any) -> bool:
+    """Whether ``plan`` casts floats to a dtype that holds every one of them."""
+    if plan is None or plan.op.kind != "cast":
+        return False
+    given = plan.specs[0].dtype
+    return given.is_floating and _holds(plan.out.dtype, given)
+
+
 def _shown(instruction: Instruction, makers: dict[Value, Instruction]) -> Value | None:
     """What a copy or a view shows without a change."""
     plan, source = instruction.plan, instruction.inputs[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ruda.fusion.graph import Graph, Instruction, Value
+from ruda.fusion.passes.algebra import widens
 
 
 def read_uncast_gradients(graph: Graph, client: Any) -> None:
@@ -22,12 +23,9 @@ def _direct(instruction: Instruction, makers: dict[Value, Instruction]) -> Instr
     if plan.op.args[1:2] != ("g",):
         return instruction
     cast = makers.get(instruction.inputs[1])
-    if cast is None or cast.plan is None or cast.plan.op.kind != "cast":
+    if cast is None or not widens(cast.plan) or not cast.plan.specs[0].contiguous:
         return instruction
-    given, wide = cast.plan.specs[0], cast.plan.out
-    floats = given.dtype.is_floating and wide.dtype.is_floating and given.contiguous
-    if not floats or given.dtype.itemsize >= wide.dtype.itemsize:
-        return instruction
+    given = cast.plan.specs[0]
     other = plan.op.lookup((plan.specs[0], given, *plan.specs[2:]), plan.attrs)
     if other.out != plan.out:
         return instruction

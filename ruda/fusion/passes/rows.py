@@ -11,6 +11,7 @@ from collections.abc import Set
 from typing import Any
 
 from ruda.fusion.graph import Graph, Instruction, Value
+from ruda.fusion.passes.algebra import widens
 from ruda.fusion.passes.norm_relu import fuse_norm_relu
 from ruda.fusion.passes.partition import Partition
 from ruda.fusion.passes.prologues import is_prologue
@@ -60,7 +61,7 @@ class _Joining:
         """A copy of the cast that the operand comes from, if it is one to a wider dtype."""
         value = self.core.inputs[place]
         cast = self._maker(value)
-        if cast is None or not _widens(cast) or not self._suits(cast):
+        if cast is None or not widens(cast.plan) or not self._suits(cast):
             return
         number = next(n for n, i in self.part.members if i is self.core)
         copy = cast.but(outputs=(Value("result", value.spec),))
@@ -135,12 +136,3 @@ class _Joining:
                 if maker is not None and self._join(maker):
                     return True
         return False
-
-
-def _widens(instruction: Instruction) -> bool:
-    """Whether it casts to a dtype that holds all values of the first exactly."""
-    plan = instruction.plan
-    if plan is None or plan.op.kind != "cast":
-        return False
-    given, out = plan.specs[0].dtype, plan.out.dtype
-    return given.is_floating and out.is_floating and given.itemsize < out.itemsize  # type: ignore[no-any-return]
