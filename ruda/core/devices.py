@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import importlib
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ruda.core import config
@@ -66,6 +68,15 @@ _default: Device | None = None
 _making = threading.RLock()
 
 
+class _Block(threading.local):
+    """The device of the block that a thread is in, if it is in one."""
+
+    device: Device | None = None
+
+
+_block = _Block()
+
+
 def client(device: Any = None) -> Client:
     """The client that serves ``device`` (None: the default device), made on first use."""
     where = default_device() if device is None else Device.parse(device)
@@ -83,11 +94,13 @@ def client(device: Any = None) -> Client:
 def default_device() -> Device:
     """Where new tensors are made: the override, else ``RUDA_DEVICE``, else a GPU, else the CPU.
 
-    A GPU counts if the driver lists it and the extra for it is installed; that is looked up once,
-    when the first tensor is made.
+    A block of ``ruda.cuda.device`` comes before all of these, in its own thread. A GPU counts if
+    the driver lists it and the extra for it is installed; that is looked up once, when the first
+    tensor is made.
     """
-    if _default is not None:
-        return _default
+    chosen = _block.device or _default
+    if chosen is not None:
+        return chosen
     named = config.value("RUDA_DEVICE")
     return Device.parse(named) if named else _automatic_device()
 
@@ -109,7 +122,7 @@ _named = config.watch("RUDA_DEVICE")
 
 def choice() -> tuple[Any, ...]:
     """What the default device follows from: while it is the same, so is the device."""
-    return _default, _named()
+    return _block.device or _default, _named()
 
 
 def known_clients() -> list[Client]:
@@ -117,9 +130,14 @@ def known_clients() -> list[Client]:
     return list(_clients.values())
 
 
-def override() -> Device | None:
-    """The device that ``set_default_device`` chose, or None."""
-    return _default
+@contextmanager
+def within(device: Device) -> Iterator[None]:
+    """The calling thread makes new tensors on ``device`` in the block, and no other thread does."""
+    before, _block.device = _block.device, device
+    try:
+        yield
+    finally:
+        _block.device = before
 
 
 def set_default_device(device: Any) -> None:

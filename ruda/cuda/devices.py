@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from ruda.backends import probe
 from ruda.core import devices
-from ruda.core.devices import Device, default_gpu, set_default_device
+from ruda.core.devices import Device, default_gpu
 from ruda.core.errors import DeviceError
 
 
@@ -50,14 +50,9 @@ def current_device() -> int:
 
 @contextmanager
 def device(index: Any) -> Iterator[None]:
-    """Make new tensors on this GPU in the block."""
-    wanted = gpu(index).device
-    before = devices.override()
-    set_default_device(wanted)
-    try:
+    """Make new tensors on this GPU in the block, in the calling thread alone."""
+    with devices.within(gpu(index).device):
         yield
-    finally:
-        set_default_device(before)
 
 
 class Properties(NamedTuple):

@@ -99,10 +99,21 @@ def test_the_current_device_is_left_as_it_was(pair: Any) -> None:
     graph = ruda.cuda.Graph(device=pair[1])
     with ruda.cuda.graph(graph):
         _ = x + 1
-    shown = ruda.from_dlpack(x)
+    shown, seen = ruda.from_dlpack(x), []
     first.driver.activate()
-    del x, graph, shown, _
+    # To the default stream of the second GPU, as every library calls it.
+    capsule = x.__dlpack__(stream=1)
+    second.driver.queues[11].append(lambda: seen.append("their kernel"))
+    place = x.data_ptr()
+    del x, graph, shown, capsule, _
     gc.collect()
+    kept = [ruda.full(4, 2.0, device=pair[1])]
+    while kept[-1].data_ptr() != place:
+        assert not seen
+        kept.append(ruda.full(4, 2.0, device=pair[1]))
+    assert kept[-1].tolist() == [2.0] * 4
+    assert seen
+    first.driver.activate()
     ruda.cuda.Event(device=pair[1])
     ruda.cuda.synchronize(pair[1])
     assert first.driver.here == 0

@@ -61,6 +61,19 @@ def test_the_default_device_of_a_block(pair: Pair) -> None:
     assert ruda.default_device() == before
 
 
+def test_blocks_of_threads_do_not_mix(pair: Pair) -> None:
+    before = ruda.default_device()
+    turn = threading.Barrier(2)
+
+    def make(index: int) -> list[str]:
+        with cuda.device(index):
+            return [str(ruda.ones(2).device) for _ in range(20) if turn.wait(60) >= 0]
+
+    found = in_threads(lambda: make(0), lambda: make(1))
+    assert [set(some) for some in found] == [{where} for where in pair]
+    assert ruda.default_device() == before
+
+
 def test_each_operator_stays_where_its_operand_is(pair: Pair) -> None:
     for where in (*pair, *pair):
         x = ruda.asarray(values(6, 4), device=where)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -55,10 +56,12 @@ class Interop:
         """Let ``stream`` wait for all that is queued in ``other`` now; either may be foreign."""
         if stream == other:
             return
-        event = self.driver.new_event()
-        self.driver.record(event, other)
-        self.driver.stream_wait(stream, event)
-        self.driver.release_event(event)
+        # The numbers that every library knows mean streams of the current device.
+        with self.driver.visited():
+            event = self.driver.new_event()
+            self.driver.record(event, other)
+            self.driver.stream_wait(stream, event)
+            self.driver.release_event(event)
 
     def from_peer(self, plan: Any) -> Callable[..., Any]:
         """A copy from another GPU, in order with both; by way of the host where there is no other.
@@ -71,8 +74,14 @@ class Interop:
         self.driver.reach(index)
 
         def run(h: Any) -> Any:
+            what = "a tensor is copied between GPUs"
             for client in (self, other):
-                client.check_open("a tensor is copied between GPUs")
+                capture = client.order.capture
+                if capture is not None and capture.thread == threading.get_ident():
+                    capture.refuse(what)
+            # Those of other threads are waited for, by who has none.
+            for client in (self, other):
+                client.check_open(what)
             if not nbytes:
                 return allocate(self.pool, out)
             if not source.contiguous:
@@ -102,8 +111,9 @@ class Interop:
         if stream in (LEGACY, PER_THREAD) and self.order.capture is None:
             state = self.order.add(stream)
             if self.guarded:
-                self.order.reads(handle, state)
-                self.order.end_epoch(state)
+                with self.driver.visited():
+                    self.order.reads(handle, state)
+                    self.order.end_epoch(state)
             else:
                 self.follow(self.order.main.ptr, stream)
         elif stream != -1 and self.order.capture is None:
@@ -126,7 +136,8 @@ class Interop:
         stream = self.order.main
         mark = self.order.marks.pop(block.address, None)
         if mark is not None:
-            self.order.settle(mark, stream)
+            with self.driver.visited():
+                self.order.settle(mark, stream)
         self.staging.keep(stream.ptr, owner)
 
     def check_writable(self, handle: Any) -> None:

@@ -99,6 +99,10 @@ class EmulatedDriver:
             self._sources[self._numbers[key]] = source, name
         return self._numbers[key]
 
+    def clusters(self, blocks: int) -> int:
+        """Clusters that run at a time."""
+        return max(1, self.multiprocessors // blocks)
+
     def new_event(self, timing: bool = False, shared: bool = False) -> int:
         """An event by number."""
         return next(self._streams)
@@ -158,6 +162,10 @@ class EmulatedDriver:
 
     def activate(self) -> None:
         """There is no other."""
+
+    def visited(self) -> Any:
+        """There is no other."""
+        return contextlib.nullcontext()
 
     def reach(self, other: int) -> None:
         """There is no other."""

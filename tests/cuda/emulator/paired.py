@@ -6,10 +6,11 @@ as does a kernel that is given memory of the other GPU.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 from collections import defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ruda.backends.cuda import multi_device
@@ -20,6 +21,8 @@ from tests.cuda.emulator.driver import EmulatedFailure, NoMemoryLeft
 
 # Where the numbers of a GPU's kernels begin.
 _KERNELS = 1 << 20
+# The last of the numbers that every library knows a stream by.
+_PER_THREAD = 2
 
 
 class Host:
@@ -57,6 +60,15 @@ class PairedDriver(DeferredDriver):
 
     def activate(self) -> None:
         self.host.current.index = self.index
+
+    @contextlib.contextmanager
+    def visited(self) -> Iterator[None]:
+        before = self.here
+        self.activate()
+        try:
+            yield
+        finally:
+            self.host.current.index = before
 
     def owner(self, address: int) -> int:
         return next(d.index for d in self.host.drivers if d.holds(address))
@@ -138,12 +150,21 @@ class PairedDriver(DeferredDriver):
         drivers = self.host.drivers
         return any(super(PairedDriver, each).is_pinned(address) for each in drivers)
 
+    def _known(self, stream: int) -> int:
+        """``stream``, or the one of the current device that every library knows by that number."""
+        if stream > _PER_THREAD:
+            return stream
+        self.require("a default stream")
+        return stream + 10 * self.index
+
     def record(self, event: int, stream: int) -> None:
+        stream = self._known(stream)
         self._own("an event", event)
         self._own("a stream", stream)
         super().record(event, stream)
 
     def stream_wait(self, stream: int, event: int) -> None:
+        stream = self._known(stream)
         self._own("a stream", stream)
         token = self.last.get(event)
         if token is not None and token.captured and self.host.owners[event] != self.index:
