@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ruda.core.errors import ArgumentError, DTypeError, ShapeError
+from ruda.core.nesting import loop_in
 from ruda.ops.conversion import asarray
 from ruda.tensor.tensor import RudaTensor, from_array
 
@@ -186,12 +187,25 @@ def bins(lengths: Sequence[int], capacity: int) -> list[list[int]]:
 
 def joined(samples: Sequence[Any], leaf: Callable[[Sequence[Any]], Any]) -> Any:
     """Samples of one structure as a structure of batches; ``leaf`` joins arrays."""
+    try:
+        return _joined(samples, leaf)
+    except RecursionError:
+        place = loop_in(samples[0], "sample 0")
+        if place is None:
+            raise
+        what = f"{place} is a container that it lies in itself"
+        raise DTypeError(
+            "collate", what, type(samples[0]).__name__, "each container once"
+        ) from None
+
+
+def _joined(samples: Sequence[Any], leaf: Callable[[Sequence[Any]], Any]) -> Any:
     first = samples[0]
     if isinstance(first, Mapping):
-        return {key: joined([_part(s, key, first) for s in samples], leaf) for key in first}
+        return {key: _joined([_part(s, key, first) for s in samples], leaf) for key in first}
     if isinstance(first, tuple | list):
         _check_lengths(samples)
-        parts = [joined(part, leaf) for part in zip(*samples, strict=True)]
+        parts = [_joined(part, leaf) for part in zip(*samples, strict=True)]
         named = hasattr(first, "_fields")
         return type(first)(*parts) if named else type(first)(parts)
     if first is None or isinstance(first, str | bytes):

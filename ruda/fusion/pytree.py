@@ -8,6 +8,7 @@ from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from typing import Any
 
+from ruda.core.nesting import loop_in
 from ruda.fusion.lines import refusal
 from ruda.tensor.node import Leaf
 from ruda.tensor.tensor import RudaTensor
@@ -35,10 +36,15 @@ class Given:
         self.places = ["the names of the arguments"]
         # In the order of the call, which a function with **kwargs may go by.
         key: list[Any] = [(len(args), *kwargs)]
-        for i, value in enumerate(args):
-            self._take(value, f"argument {i}", key)
-        for name, value in kwargs.items():
-            self._take(value, f"argument {name!r}", key)
+        try:
+            for i, value in enumerate(args):
+                self._take(value, f"argument {i}", key)
+            for name, value in kwargs.items():
+                self._take(value, f"argument {name!r}", key)
+        except RecursionError:
+            for name, value in (*enumerate(args), *kwargs.items()):
+                refuse_loop(value, f"argument {name!r}")
+            raise
         handles = [t.handle for t in self.leaves if t.__class__ is RudaTensor]
         self.roots = [h if h.root is None else h.root for h in handles]
         if len(handles) > 1:
@@ -121,6 +127,14 @@ class Given:
         for name, item in fields.items():
             if item.__class__ is not float:
                 self._take(item, f"{path}.{name}", key)
+
+
+def refuse_loop(value: Any, path: str) -> None:
+    """Raise ``CaptureError`` if ``value``, which is known as ``path``, contains itself."""
+    place = loop_in(value, path)
+    if place is not None:
+        hint = "passing what is in it once"
+        raise refusal("compile", f"{place} is a container that it lies in itself", hint=hint)
 
 
 def _content(value: Any, path: str) -> bytes:

@@ -9,7 +9,7 @@ from typing import Any
 
 from ruda.fusion.graph import Value
 from ruda.fusion.lines import refusal
-from ruda.fusion.pytree import Given, rebuilt
+from ruda.fusion.pytree import Given, rebuilt, refuse_loop
 from ruda.fusion.symbols import Symbol, SymbolView, TracedInt
 from ruda.fusion.tape import Tape
 from ruda.fusion.tracer import Tracer
@@ -47,7 +47,11 @@ class Results:
         # Memory that belongs to a gradient: neither an output nor another gradient may have it.
         self._taken: set[Value] = set()
         self.grads = self._gradients()
-        self.out = rebuilt(out, self._output)
+        try:
+            self.out = rebuilt(out, self._output)
+        except RecursionError:
+            refuse_loop(out, "the result")
+            raise
         self.writes = [(cell, self._owned(cell.history[-1])) for cell in tracer.cells.changed()]
 
     def seal(self, given: Given) -> None:

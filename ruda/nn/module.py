@@ -85,6 +85,8 @@ class Module:
         if computed is not None:
             computed.assign(value)
         elif is_parameter(value) or isinstance(value, Module):
+            if isinstance(value, Module):
+                self._check_below(name, value)
             self._forget(name)
             (self._modules if isinstance(value, Module) else self._parameters)[name] = value
         elif name in self._parameters or name in self._buffers:
@@ -99,6 +101,15 @@ class Module:
         """The parametrization that computes the attribute ``name``, or None."""
         made: Any = vars(self).get("_modules", {}).get("parametrizations")
         return made[name] if made is not None and name in made else None
+
+    def _check_below(self, name: str, value: Module) -> None:
+        """Raise ``ArgumentError`` if this module is ``value``, or somewhere below it."""
+        if vars(value).get("_modules") is None:
+            return
+        found = next((place for place, m in value.named_modules(name) if m is self), None)
+        if found is not None:
+            what, hint = f"{found} would be the module that it lies in", "a tuple around it"
+            raise ArgumentError(type(self).__name__, what, hint=hint)
 
     def _forget(self, name: str) -> None:
         vars(self).pop(name, None)

@@ -11,11 +11,15 @@ from ruda.core.devices import Device
 from ruda.core.devices import client as client_of
 from ruda.core.dtypes import DType, as_dtype, integer_range
 from ruda.core.errors import ArgumentError, DTypeError, IntegerRangeError, ShapeError
+from ruda.core.nesting import loop_in
 from ruda.ops.cast import astype, to
 from ruda.ops.movement import copy as _copy
 from ruda.tensor.dlpack import of_device, to_array
 from ruda.tensor.operands import as_scalar, native
 from ruda.tensor.tensor import RudaTensor, from_array, wrap
+
+# So many axes an ndarray has at most.
+_DEEP = 64
 
 
 def asarray(
@@ -91,7 +95,7 @@ def _values(obj: Any, defaults: Any, dtype: Any) -> tuple[Any, bool]:
         values = _known(native("asarray", obj) if isinstance(obj, np.ndarray) else np.asarray(obj))
         return values, isinstance(obj, np.ndarray) and obj.dtype.isnative
     leaf = _first_leaf(obj)
-    if _holds_tensor(obj):
+    if _nests_tensor(obj):
         obj, leaf = _read_leaves(obj), None if leaf.__class__ is RudaTensor else leaf
     if hasattr(obj, "__dlpack__") and not isinstance(obj, list | tuple):
         return to_array(obj), True
@@ -109,11 +113,27 @@ def _values(obj: Any, defaults: Any, dtype: Any) -> tuple[Any, bool]:
 
 
 def _first_leaf(obj: Any) -> Any:
+    outer, depth = obj, 0
     while isinstance(obj, list | tuple | range):
         if not obj:
             return 0.0
-        obj = obj[0]
+        obj, depth = obj[0], depth + 1
+        if depth > _DEEP:
+            raise _too_deep(outer)
     return obj
+
+
+def _nests_tensor(obj: Any) -> bool:
+    try:
+        return _holds_tensor(obj)
+    except RecursionError:
+        raise _too_deep(obj) from None
+
+
+def _too_deep(obj: Any) -> ShapeError:
+    place = loop_in(obj, "the list")
+    what = f"{place} is a list that it lies in itself" if place else "lists are nested too deeply"
+    return ShapeError("asarray", what, type(obj).__name__, f"up to {_DEEP} lists in each other")
 
 
 def _holds_tensor(obj: Any) -> bool:
