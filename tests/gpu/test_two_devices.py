@@ -228,6 +228,13 @@ def test_events_order_streams_of_two_devices(pair: Pair) -> None:
         assert cuda.default_stream(where).query()
 
 
+def test_values_of_both_are_read_together(pair: Pair, many: int) -> None:
+    x, y = (busy(ruda.zeros(many, device=where)) for where in pair)
+    a, b, c = ruda.read_many(x[:4], y[::-1][:3], x.sum())
+    assert (a.tolist(), b.tolist()) == ([20.0] * 4, [20.0] * 3)
+    assert c.item() == pytest.approx(20.0 * many, rel=1e-5)
+
+
 def test_pinned_memory_goes_to_either(pair: Pair) -> None:
     host = ruda.asarray(values(50), device="cpu").pin_memory()
     for where in pair:
