@@ -160,11 +160,11 @@ def _folds(each: Pass) -> list[str]:
     return lines
 
 
-def partial_rows(kernel: Rows) -> list[str]:
-    """The sums of a block as one row of ``partial [sums, blocks, n]``, groups in their order."""
+def partial_rows(kernel: Rows, part: str = "blockIdx.x", parts: str = "gridDim.x") -> list[str]:
+    """The sums of a block as one row of ``partial [sums, parts, n]``, groups in their order."""
     lines = []
     for number, name in enumerate(kernel.program.sums):
-        to = f"partial[({number} * (i64)gridDim.x + blockIdx.x) * n + i + k]"
+        to = f"partial[({number} * (i64)({parts}) + {part}) * n + i + k]"
         if kernel.groups == 1:
             lines += [
                 "#pragma unroll",

@@ -22,24 +22,50 @@ from ruda.backends.cuda.row_programs import Pass, Rows
 
 
 def piped(kernel: Rows) -> str:
-    """The loop over rows, and sums over rows behind it."""
+    """The loop over rows, and sums over rows behind it; once for all rows that begin alike."""
+    opened = ["    cluster_wait();"] * (kernel.cluster > 1)
+    if not kernel.skewed:
+        opened.append("    const i64 limit = at.rows;")
+        return "\n".join([*opened, *_walked(kernel), *partial_rows(kernel)])
+    names = "start = share.start, step = share.step, limit = share.limit"
+    return "\n".join(
+        [
+            *opened,
+            "    const int pieces = pieces_of<VEC>(gridDim.x);",
+            "    for (int piece = 0; piece < pieces; ++piece) {",
+            "    const Share share = share_of<VEC>(at.rows, gridDim.x, blockIdx.x, piece);",
+            f"    const i64 {names};",
+            *_walked(kernel),
+            *partial_rows(kernel, "blockIdx.x * pieces + piece", "gridDim.x * pieces"),
+            "    }",
+        ]
+    )
+
+
+def pieces_of(kernel: Rows, blocks: int) -> int:
+    """Partial rows of each block: one for each kind of rows that it may have."""
+    if not (kernel.piped and kernel.skewed) or blocks % kernel.vec == 0:
+        return 1
+    return (kernel.vec - 1) // blocks + 2
+
+
+def _walked(kernel: Rows) -> list[str]:
+    """The loop over rows of one kind, with the first rows in front of it."""
     first, _ = kernel.program.passes
     names = [name for name, *_ in first.folds]
-    values = [i.name for i in kernel.of("row")]
     kinds = {i.name: i.value for i in kernel.of("row")}
     far = kernel.ring - 1
     lines = [f"    T {s}[PER][VEC] = {{}};" for s in kernel.program.sums]
     lines += [f"    {k} {v} = {k}(0), {v}_late = {v}, {v}_next = {v};" for v, k in kinds.items()]
     lines += [f"    T {name}_late = T(0);" for name in names] * (kernel.cluster == 1)
-    if kernel.skewed:
-        lines += _skewed(kernel)
-    lines += [*(kept(kernel) if kernel.keeps else []), *_begun(kernel)]
-    lines += [
-        "    for (i64 row = start; row - step < at.rows; row += step) {",
-        "        const bool active = row < at.rows, late = row > start;",
+    lines += [*_skewed(kernel), *(kept(kernel) if kernel.keeps else []), *_begun(kernel)]
+    return [
+        *lines,
+        "    for (i64 row = start; row - step < limit; row += step) {",
+        "        const bool active = row < limit, late = row > start;",
         f"        const int last = stage == 0 ? {far} : stage - 1;",
         f"        const i64 later = row + step, before = row - step, far = row + {far} * step;",
-        *[f"        {v}_late = {v}; {v} = {v}_next;" for v in values],
+        *[f"        {v}_late = {v}; {v} = {v}_next;" for v in kinds],
         *_values(kernel, "later"),
         *[f"        {name}_late = {name}; {name} = {name}_next;" for name in _loose(kernel)],
         *_alone(kernel, "later"),
@@ -50,14 +76,12 @@ def piped(kernel: Rows) -> str:
         *_swept(kernel, first, "stage", gathers=True),
         "        }",
         *_exchanged(kernel, names),
-        *_second(kernel, names, values),
-        *send_row(kernel, "far", "last"),
+        *_second(kernel, names, list(kinds)),
+        *send_row(kernel, "far", "last", "limit"),
         f"        stage = stage == {far} ? 0 : stage + 1;",
-        "        ++turn;",
+        "        turn += active;",
         "    }",
-        *partial_rows(kernel),
     ]
-    return "\n".join(lines)
 
 
 def _begun(kernel: Rows) -> list[str]:
@@ -69,9 +93,8 @@ def _begun(kernel: Rows) -> list[str]:
         *_alone(kernel, "start"),
         f"    for (int s = 0; s < {kernel.ring - 1}; ++s) {{",
         "        const i64 next = start + s * step;",
-        *send_row(kernel, "next", "s"),
+        *send_row(kernel, "next", "s", "limit"),
         "    }",
-        *(["    cluster_wait();"] * (kernel.cluster > 1)),
     ]
 
 
@@ -81,7 +104,7 @@ def _values(kernel: Rows, row: str) -> list[str]:
     for i in kernel.of("row"):
         place = f"place<{kernel.outer}>({row}, at.osize, at.{i.name}_outer)"
         found = f"to<{i.value}>({i.name}_data[{place}])"
-        lines.append(f"        if ({row} < at.rows) {i.name}_next = {found};")
+        lines.append(f"        if ({row} < limit) {i.name}_next = {found};")
     return lines
 
 
@@ -95,6 +118,8 @@ def _skewed(kernel: Rows) -> list[str]:
 
     A block has every so many rows that they do: its sums stay those of the same places.
     """
+    if not kernel.skewed:
+        return []
     first = kernel.of("rows")[0]
     lines = [f"    const i64 {s};" for s in starts_of(kernel, [first.name], "start")]
     lines.append(f"    {skew_of(kernel)}")
@@ -111,7 +136,7 @@ def _alone(kernel: Rows, row: str) -> list[str]:
     names = [i.name for i in kernel.of("rows")]
     starts = "".join(f" const i64 {s};" for s in starts_of(kernel, names, row))
     found = [f"{n}_loose_next = fetch<1>({n}_data + {n}_at + alone);" for n in names]
-    return [f"        if (alone >= 0 && {row} < at.rows) {{{starts} {' '.join(found)} }}"]
+    return [f"        if (alone >= 0 && {row} < limit) {{{starts} {' '.join(found)} }}"]
 
 
 def _swept(kernel: Rows, each: Pass, stage: str, gathers: bool) -> list[str]:
@@ -137,22 +162,22 @@ def _swept(kernel: Rows, each: Pass, stage: str, gathers: bool) -> list[str]:
 def _exchanged(kernel: Rows, names: list[str]) -> list[str]:
     """This row's parts go out when those of the row before have come in."""
     count, warps = len(names), kernel.threads // 32
-    scratch = "scratch.scratch" if kernel.cluster > 1 else "scratch"
-    lines = [
+    several = kernel.cluster > 1
+    scratch = "scratch.scratch" if several else "scratch"
+    came = ["        if (late) come_in(whole, scratch, turn - 1);"]
+    held = [f"        whole[{k}] = {name}_late;" for k, name in enumerate(names)]
+    sent = ["        hand_out(parts, scratch, turn);"]
+    stay = [f"        {name}_late = parts[{k}];" for k, name in enumerate(names)]
+    return [
         f"        T parts[{count}] = {{{', '.join(names)}}}, whole[{count}];",
-        f"        hand_in<HALF>(parts, {scratch}, turn);",
+        f"        if (active) hand_in<HALF>(parts, {scratch}, turn);",
+        *(came if several else held),
+        "        if (active) {",
+        "        __syncthreads();",
+        f"        take_out<{warps}, HALF>(parts, {scratch}, turn);",
+        *(sent if several else stay),
+        "        }",
     ]
-    if kernel.cluster > 1:
-        lines.append("        if (late) come_in(whole, scratch, turn - 1);")
-    else:
-        lines += [f"        whole[{k}] = {name}_late;" for k, name in enumerate(names)]
-    lines.append("        __syncthreads();")
-    lines.append(f"        take_out<{warps}, HALF>(parts, {scratch}, turn);")
-    if kernel.cluster > 1:
-        lines.append("        if (active) hand_out(parts, scratch, turn);")
-    else:
-        lines += [f"        {name}_late = parts[{k}];" for k, name in enumerate(names)]
-    return lines
 
 
 def _second(kernel: Rows, names: list[str], values: list[str]) -> list[str]:

@@ -277,12 +277,12 @@ def _taken(kernel: Rows) -> list[str]:
     return [*lines, f"        stage = stage == {far} ? 0 : stage + 1;"]
 
 
-def send_row(kernel: Rows, row: str, stage: str) -> list[str]:
+def send_row(kernel: Rows, row: str, stage: str, limit: str = "at.rows") -> list[str]:
     """The packs of a row on their way into a stage of the ring; an empty group past the last."""
     rows = kernel.of("rows")
     starts = "".join(f" const i64 {s};" for s in starts_of(kernel, [i.name for i in rows], row))
     lines = [
-        f"        if ({row} < at.rows) {{{starts}",
+        f"        if ({row} < {limit}) {{{starts}",
         "#pragma unroll",
         "            for (int p = 0; p < PER; ++p) {",
         f"                {pack_at(kernel)}",

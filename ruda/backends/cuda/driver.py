@@ -16,7 +16,13 @@ from typing import Any
 
 from cupy_backends.cuda.api import driver, runtime
 
-from ruda.backends.cuda import batch_compile, cache, dependent_launch, multi_device
+from ruda.backends.cuda import (
+    batch_compile,
+    cache,
+    dependent_launch,
+    multi_device,
+    resident_clusters,
+)
 from ruda.backends.cuda.bindings import binding
 from ruda.backends.cuda.client import CudaClient
 from ruda.backends.cuda.memory import Block
@@ -83,6 +89,7 @@ class Driver:
         self._reached: set[int] = set()
         # The most dynamic shared memory that each kernel was asked for, beyond what all may have.
         self._most_shared: dict[int, int] = {}
+        self._clusters: dict[int, int] = {}
 
     def _fact(self, number: int) -> int:
         return int(runtime.deviceGetAttribute(number, self.index))
@@ -116,6 +123,16 @@ class Driver:
             driver.funcSetAttribute(function, _MOST_SHARED, shared)
             self._most_shared[function] = shared
         return function
+
+    def clusters(self, blocks: int) -> int:
+        """Clusters of ``blocks`` that run at a time, where each has its multiprocessors alone."""
+        found = self._clusters.get(blocks)
+        if found is None:
+            kernel = self.kernel(*resident_clusters.probe(blocks), self.shared_memory)
+            with self.visited():
+                found = resident_clusters.count(kernel, blocks, self.shared_memory)
+            self._clusters[blocks] = found
+        return found
 
     @staticmethod
     def range_begin(name: str) -> None:

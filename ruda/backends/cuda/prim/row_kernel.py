@@ -30,6 +30,8 @@ _CACHED = 32 << 20
 # logits in bfloat16 take 1.106 ms, one row each 1.150), and weights are in the first cache for all
 # but the first row.
 _TURNS = 4
+# A share of blocks that does not pay for sums in two pieces each.
+_NEARLY = 0.95
 # Multiprocessors that are close enough for a cluster: no device has fewer together.
 _CLOSE = 16
 
@@ -144,10 +146,10 @@ class Kernel:
         return min(blocks, 2**31 - 1)
 
     def _alike(self, kernel: Rows, blocks: int) -> int:
-        """So many blocks that those of one have rows that begin alike, where sums need that."""
-        if not kernel.alike:
-            return blocks
-        return max(1, blocks // kernel.vec) * kernel.vec
+        """A few blocks less, where the rows of each are of one kind then."""
+        whole = blocks // kernel.vec * kernel.vec
+        few = whole < _NEARLY * blocks
+        return blocks if few or not (kernel.piped and kernel.skewed) else whole
 
     def _clusters(self, kernel: Rows, rows: int) -> int:
         """As many clusters as run at a time; more where each has but a few rows by turns."""

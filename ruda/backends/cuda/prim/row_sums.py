@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from ruda.backends.cuda.codegen_row_pipes import pieces_of
 from ruda.backends.cuda.codegen_rows import source
 from ruda.backends.cuda.launch import Launcher
 from ruda.backends.cuda.memory import allocate
@@ -66,6 +67,7 @@ class Summing:
         n, count, columns = self.work.length, len(self.program.sums), None
         if kernel.mode == "stream" or not kernel.program.sums:
             columns, blocks = self._columns(vec)
+        blocks *= pieces_of(kernel, blocks)
         compute = self.work.compute
         again = fold(self.client, self.work.row_dtype, compute, blocks, n, count)
         return launcher, columns, again, spec_of(self.client, (count, blocks, n), compute)
