@@ -101,8 +101,7 @@ class Tracer:
         if not self.inlining:
             self.graph.turn = getattr(MODE.get().recorder, "turn", None)
         symbols = [self.symbol(h, s) for h, s in zip(handles, plan.specs, strict=True)]
-        if plan.op.kind == "transfer":
-            self._check_stays(plan.out.client)
+        self._check_stays(plan.out[0] if plan.out.__class__ is tuple else plan.out)
         # What the device would run as other operators is those operators, which can be fused.
         by_body = getattr(plan.run, "by_body", False)
         if by_body and not any(isinstance(symbol, TracedInt) for symbol in symbols):
@@ -114,12 +113,16 @@ class Tracer:
         results = [Symbol(self, value, value.spec) for value in outputs]
         return symbols, tuple(results) if plan.out.__class__ is tuple else results[0]
 
-    def _check_stays(self, client: Any) -> None:
-        """Raise for a copy to another GPU: what is behind it would be of two devices."""
-        kinds = client.device.kind, self.client.device.kind
-        if client is not self.client and kinds == ("cuda", "cuda"):
+    def _check_stays(self, out: Any) -> None:
+        """Raise for a result on another device: what is behind it would be of two."""
+        if out is None or out.client is self.client:
+            return
+        if not self.settled and not self.graph.instructions:
+            self.client, self.settled = out.client, True
+            return
+        if "cuda" in (out.client.device.kind, self.client.device.kind):
             what, hint = "a compiled step runs on one device", "one step for each device"
-            got = f"a copy from {self.client.device} to {client.device}"
+            got = f"a result on {out.client.device} in a step on {self.client.device}"
             raise refusal("compile", what, got, hint=hint)
 
     def _inlined(self, plan: Any, symbols: list[Any]) -> Any:

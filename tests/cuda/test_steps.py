@@ -62,6 +62,28 @@ def test_arguments_and_scalars_change_between_replays(deferred: Any) -> None:
     assert "replayed as one graph" in step.explain()
 
 
+@pytest.mark.parametrize(
+    "move",
+    [
+        lambda x, device: x.to(device),
+        lambda x, device: (x * 2, ruda.zeros((3,), device=device)),
+        lambda x, device: (x * 2, ruda.random.permutation(4, device=device)),
+        lambda x, device: (x * 2, ruda.asarray(np.ones(2), device=device) * 2),
+    ],
+)
+def test_a_result_on_another_device_is_refused(deferred: Any, move: Any) -> None:
+    here, there = on(np.ones(3, "f")), ruda.ones(3, device="cpu")
+    for x, device in ((here, "cpu"), (there, "cuda:0")):
+        with pytest.raises(ruda.CaptureError, match="a compiled step runs on one device"):
+            ruda.compile(move)(x, device)
+
+
+def test_a_step_without_arguments_is_of_the_device_that_it_begins_on(deferred: Any) -> None:
+    step = ruda.compile(lambda: ruda.arange(3, device="cuda:0") * 2)
+    for _ in range(2):
+        assert step().tolist() == [0, 2, 4]
+
+
 def test_more_numbers_than_one_launch_has_room_for(deferred: Any) -> None:
     def step(x: Any, *rates: float) -> Any:
         for rate in rates:
