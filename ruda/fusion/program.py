@@ -23,6 +23,7 @@ from ruda.fusion.results import Results
 from ruda.fusion.schedule import lower_peak
 from ruda.fusion.segments import join
 from ruda.fusion.state import Gradient, Held, LeafOf, commit, uninterrupted
+from ruda.fusion.state_names import readable, state_names
 from ruda.fusion.tracer import Tracer
 from ruda.fusion.updates import Updates, in_place
 from ruda.fusion.zero_copy import ZeroCopy
@@ -110,12 +111,16 @@ class Program:
         return Replay(inner, self.wanted)
 
     def _name_state(self, builder: GuardBuilder) -> None:
+        called = state_names(builder.tensors, builder.objects)
         names: dict[int, str] = {}
-        for path, tensor in builder.tensors:
-            names.setdefault(id(tensor.handle), path)
-            names.setdefault(id(tensor.handle.root or tensor.handle), path)
+        self.leaf_names: dict[int, str] = {}
+        for _, tensor in builder.tensors:
+            name = called[id(tensor)]
+            names.setdefault(id(tensor.handle), name)
+            names.setdefault(id(tensor.handle.root or tensor.handle), name)
             if tensor.node is not None:
-                names.setdefault(id(tensor.node), f"gradient of {path}")
+                names.setdefault(id(tensor.node), f"gradient of {name}")
+                self.leaf_names.setdefault(id(tensor.node), name)
         for value in self.graph.inputs:
             source = value.payload
             if isinstance(source, Held):
@@ -147,6 +152,7 @@ class Program:
         written = [f"{source} (x{n})" for source, _, n in self.writes]
         alone = f"operator by operator: {self.stepwise}{self.replay.joined()}"
         whole = "as one graph" if self.captured else alone
+        guards = dict.fromkeys(map(readable, self.guards.paths()))
         return [
             f"{len(self.graph.instructions)} operators, replayed {whole}",
             *(f"  {line}" for line in self.graph.lines()),
@@ -154,7 +160,7 @@ class Program:
             f"written: {', '.join(written) or 'none'}",
             *(f"recomputed: {line}" for line in (*self.graph.notes, *summary(self.again))),
             f"gradients set: {len(self.grads)}; random draws: {sum(n for _, n in self.draws)}",
-            f"guards: {', '.join(self.guards.paths()) or 'arguments only'}",
+            f"guards: {', '.join(guards) or 'arguments only'}",
         ]
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from ruda.core.mode import MODE, NODES, Using
@@ -22,10 +22,15 @@ _INFINITE = float("inf")
 
 
 class Entry(NamedTuple):
-    """One compared tensor: its name and ||compiled - eager|| / ||eager||."""
+    """One compared tensor: ||compiled - eager|| / ||eager||, and what the step's code calls it."""
 
     name: str
     ratio: float
+    path: str = ""
+
+    def __str__(self) -> str:
+        path = f" ({self.path})" if self.path else ""
+        return f"{self.name}{path}: {self.ratio:.3g}"
 
 
 class Report(NamedTuple):
@@ -42,7 +47,7 @@ class Report(NamedTuple):
     def __str__(self) -> str:
         if self.skipped is not None:
             return f"skipped: {self.skipped}"
-        return "\n".join(f"{entry.name}: {entry.ratio:.3g}" for entry in self.entries)
+        return "\n".join(map(str, self.entries))
 
 
 class _Eager:
@@ -130,10 +135,12 @@ def compare(program: Program, given: Given, fn: Callable[[], Any]) -> Report:
     finally:
         restore(1)
     both = [leaf for leaf in early if leaf in gradients]
+    paths = [program.leaf_names.get(id(leaf), "") for leaf in both]
+    written = [str(source) for source, _, _ in program.writes]
     entries = [
-        *_compared("output", compiled, outputs),
-        *_compared("state", state, changed),
-        *_compared("gradient", [early[k] for k in both], [gradients[k] for k in both]),
+        *_compared("output", compiled, outputs, [""] * len(outputs)),
+        *_compared("state", state, changed, written),
+        *_compared("gradient", [early[k] for k in both], [gradients[k] for k in both], paths),
     ]
     return Report(tuple(entries))
 
@@ -194,9 +201,11 @@ def _arrays(out: Any) -> list[Any]:
     return found
 
 
-def _compared(name: str, compiled: list[Any], eager: list[Any]) -> list[Entry]:
-    pairs = enumerate(zip(compiled, eager, strict=True))
-    return [Entry(f"{name} {i}", _ratio(a, b)) for i, (a, b) in pairs]
+def _compared(
+    name: str, compiled: list[Any], eager: list[Any], paths: list[str]
+) -> Iterator[Entry]:
+    for i, (a, b, path) in enumerate(zip(compiled, eager, paths, strict=True)):
+        yield Entry(f"{name} {i}", _ratio(a, b), path)
 
 
 def _ratio(a: Any, b: Any) -> float:
