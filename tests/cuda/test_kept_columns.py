@@ -55,3 +55,9 @@ def check_root(device: str, x: Any, w: Any) -> None:
     got = F.rms_norm(*(t.to(device) for t in (x, w)))
     want = F.rms_norm(*(t.astype("float64") for t in (x, w)))
     assert_close(got.to("cpu"), want.numpy(), length=x.shape[-1])
+
+
+def test_blocks_have_rows_that_begin_alike(device: str, rng: np.random.Generator) -> None:
+    # More rows than clusters that run at a time, and not a multiple of a pack.
+    x = of(rng, "bfloat16", 61, 20003)
+    check_root(device, x, of(rng, "bfloat16", 20003))

@@ -146,8 +146,10 @@ class Kernel:
         return min(blocks, 2**31 - 1)
 
     def _alike(self, kernel: Rows, blocks: int) -> int:
-        """A few blocks less, where the rows of each are of one kind then."""
+        """A few blocks less, where the rows of each are of one kind then or have to be."""
         whole = blocks // kernel.vec * kernel.vec
+        if kernel.alike and not kernel.piped:
+            return max(kernel.vec, whole)
         few = whole < _NEARLY * blocks
         return blocks if few or not (kernel.piped and kernel.skewed) else whole
 
