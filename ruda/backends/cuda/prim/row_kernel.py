@@ -146,15 +146,20 @@ class Kernel:
         return min(blocks, 2**31 - 1)
 
     def _alike(self, kernel: Rows, blocks: int) -> int:
-        """A few blocks less, where the rows of each are of one kind then or have to be."""
-        whole = blocks // kernel.vec * kernel.vec
-        if kernel.alike and not kernel.piped:
-            return max(kernel.vec, whole)
-        few = whole < _NEARLY * blocks
-        return blocks if few or not (kernel.piped and kernel.skewed) else whole
+        """So many blocks that those of one have rows that begin alike, where that is needed.
+
+        Sums may be in two pieces as well, if that keeps more of the blocks.
+        """
+        whole = max(1, blocks // kernel.vec) * kernel.vec
+        if kernel.piped and kernel.skewed:
+            return whole if _NEARLY * blocks <= whole <= blocks else blocks
+        return whole if kernel.alike else blocks
 
     def _clusters(self, kernel: Rows, rows: int) -> int:
         """As many clusters as run at a time; more where each has but a few rows by turns."""
+        if kernel.piped:
+            alone = self.work.client.driver.clusters(kernel.cluster)
+            return int(alone) * (512 // kernel.threads)
         here = self._resident(kernel)
         # Blocks that fill a multiprocessor are spread evenly, and nothing runs while one begins.
         if kernel.program.sums or kernel.threads * kernel.abreast == kernel.resident:
