@@ -20,6 +20,7 @@ from ruda.fusion.preconditions import Preconditions
 from ruda.fusion.pytree import Given
 from ruda.fusion.replay import Replay
 from ruda.fusion.results import Results
+from ruda.fusion.retries import Retries
 from ruda.fusion.schedule import lower_peak
 from ruda.fusion.segments import join
 from ruda.fusion.state import Gradient, Held, LeafOf, commit, uninterrupted
@@ -69,6 +70,7 @@ class Program:
         self.stepwise: str | None = _ONCE if hasattr(self.client, "capture") else _STEPWISE
         if getattr(self.client, "blocking", False):
             self.stepwise = _BLOCKING
+        self.retries = Retries()
         self.preconditions = Preconditions(tracer, builder.guards, given, builder.tensors)
         self.zero_copy = ZeroCopy(bool(self.preconditions.pins))
         self._name_state(builder)
@@ -150,7 +152,7 @@ class Program:
         """Operators, state and guards, for people."""
         state = sorted({str(v.payload) for v in self.graph.inputs if v.kind == "state"})
         written = [f"{source} (x{n})" for source, _, n in self.writes]
-        alone = f"operator by operator: {self.stepwise}{self.replay.joined()}"
+        alone = f"operator by operator: {self.stepwise}{self.replay.joined()}{self.retries.words()}"
         whole = "as one graph" if self.captured else alone
         guards = dict.fromkeys(map(readable, self.guards.paths()))
         return [
@@ -274,13 +276,18 @@ class Program:
 
     def _whole(self) -> Captured | None:
         """The step on fixed places, as state lies where it lies for good; None if it cannot be."""
-        if self.stepwise not in (None, _ONCE):
+        again = self.stepwise not in (None, _ONCE)
+        if again and not self.retries.due(self):
             return None
         if self.captured is None:
             try:
                 self.captured = self.on_places()
             except Uncapturable as error:
                 self.stepwise = str(error)
+            except OutOfMemoryError as error:
+                if not again:
+                    raise
+                self._fail(error)
         return self.captured
 
     def on_places(self, rehearsed: bool = False, zero_copy: Given | None = None) -> Captured:
@@ -302,7 +309,12 @@ class Program:
             if whole is not self.captured:
                 self.zero_copy.drop()
                 return
-            self.captured, self.stepwise = None, str(error)
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        """The step is no graph, or not yet."""
+        self.captured, self.stepwise = None, str(error)
+        self.retries.failed(error, tuple(self.client.driver.errors))
 
     def finish(
         self, given: Given, look: Callable[[Value], Any], inside: Set[Value] = frozenset()
