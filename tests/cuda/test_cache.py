@@ -159,7 +159,7 @@ def test_a_training_step_is_eight_programs_at_most(monkeypatch: pytest.MonkeyPat
     import ruda
     from benchmarks.works import cold
     from ruda.backends.cuda import batch_compile
-    from ruda.core.devices import override
+    from ruda.core.devices import choice
     from tests.fusion.dry import DryDriver, dry
 
     asked: list[tuple[str, str]] = []
@@ -171,7 +171,7 @@ def test_a_training_step_is_eight_programs_at_most(monkeypatch: pytest.MonkeyPat
     for name, size in {"WIDTH": 64, "HEADS": 2, "LAYERS": 2, "BATCH": 4, "CONTEXT": 128}.items():
         monkeypatch.setattr(cold, name, size)
     with dry():
-        before = override()
+        before, _ = choice()
         try:
             cold.by_ruda()()
         finally:
