@@ -8,7 +8,7 @@ sum of those, or one product of all pixels where they lie together or parts woul
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -26,11 +26,22 @@ _OVER_IMAGES = ((0,), False, None)
 
 def fits(plan: Any) -> bool:
     """Whether ``conv_weight_backward`` is left to us, and is a product that cuDNN is slow at."""
-    kernel, stride, padding, _, groups, layout, strategy = plan.attrs
+    kernel, *settings = plan.attrs
+    return _is_product(plan, kernel, settings) and (is_ordered(plan) or _is_exact(plan))
+
+
+def _is_product(plan: Any, kernel: Shape, settings: Sequence[Any]) -> bool:
+    """Whether windows are pixels, one for each, and who multiplies float32 is left to us."""
+    stride, padding, _, groups, layout, strategy = settings
     taps = kernel[2:] if layout == "nchw" else kernel[1:-1]
     single = set(taps) == set(stride) == {1} and not any(map(any, padding)) and groups == 1
-    ours = strategy == "auto" and plan.out.dtype.name == "float32" and is_ordered(plan)
-    return single and ours and all(s.size for s in plan.specs)
+    ours = strategy == "auto" and plan.out.dtype.name == "float32"
+    return single and ours and plan.out.size > 0 and all(s.size for s in plan.specs)
+
+
+def _is_exact(plan: Any) -> bool:
+    """Whether no faster arithmetic is allowed, of which cuDNN makes more."""
+    return plan.precision is None or plan.precision.conv == IEEE.conv
 
 
 def bind(client: Any, plan: Any, together: bool | None = None) -> Callable[..., Any]:
@@ -45,6 +56,35 @@ def bind(client: Any, plan: Any, together: bool | None = None) -> Callable[..., 
     def run(hdy: Any, hx: Any) -> Any:
         return product(*(ready(h) for (ready, _), h in zip(made, (hdy, hx), strict=True)))
 
+    return _named(run)
+
+
+def fits_image(plan: Any) -> bool:
+    """Whether ``conv`` or ``conv_data_backward`` is a product that is left to us."""
+    settings = plan.attrs if plan.op.name == "conv" else plan.attrs[1:]
+    return _is_product(plan, plan.specs[1].shape, settings) and _is_exact(plan)
+
+
+def bind_image(client: Any, plan: Any) -> Callable[..., Any]:
+    """The function from x or dy, and w, to the image of the other channels."""
+    image, w = plan.specs
+    forward = plan.op.name == "conv"
+    layout = plan.attrs[4 if forward else 5]
+    channels = 1 if layout == "nchw" else w.ndim - 1
+    steps = w.strides[0], w.strides[channels]
+    matrix = spec_of(client, (w.shape[0], w.shape[channels]), w.dtype, steps)
+    ready, planes = _planes(client, image, layout)
+    if layout == "nchw":
+        matrix = matrix if forward else _turned(client, matrix)
+        multiply = _product(client, plan, matrix, planes, plan.out)
+        return _named(lambda himage, hw: multiply(hw, ready(himage)))
+    close, rows = _rows(client, planes)
+    matrix = _turned(client, matrix) if forward else matrix
+    multiply = _product(client, plan, rows, matrix, plan.out)
+    return _named(lambda himage, hw: multiply(close(ready(himage)), hw))
+
+
+def _named(run: Callable[..., Any]) -> Callable[..., Any]:
     run.strategy = "product"  # type: ignore[attr-defined]
     return run
 
@@ -108,5 +148,5 @@ def _turned(client: Any, spec: Spec) -> Spec:
 
 
 def _product(client: Any, plan: Any, x: Spec, y: Spec, out: Spec) -> Callable[..., Any]:
-    task = Task(client, plan.op.name, x, y, None, out, out.dtype, plan.precision or IEEE)
-    return gemm.bound(task)
+    how = IEEE if _is_exact(plan) else IEEE._replace(matmul=plan.precision.conv)
+    return gemm.bound(Task(client, plan.op.name, x, y, None, out, out.dtype, how))
