@@ -195,9 +195,68 @@ def test_a_softmax_of_chosen_rows_with_what_else_needs_them(device: str) -> None
     check(lambda x, i: (y := F.softmax(x), y[i] + y)[1], normal(4, 8), numbers(3, 3, 0, 1), most=2)
 
 
-def test_a_row_out_of_range_is_told(device: str) -> None:
+BY_HAND: dict[str, Any] = {
+    "sums of rows": lambda t, i, w: (F.embedding(i, t) * w).sum(axis=-1),
+    "a softmax": lambda t, i, w: (e := ruda.exp(t[i])) / e.sum(axis=-1, keepdims=True) * w,
+    "rows that are kept": lambda t, i, w: ((x := t[i] + w), x.max(axis=-1), (x * x).mean(axis=-1)),
+    "rows of two tables": lambda t, i, w: (t[i] * (t * 2)[i - 1]).sum(axis=-1),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("width", [16, 30, 3000])
+@pytest.mark.parametrize("name", BY_HAND)
+def test_reductions_read_the_rows_of_a_table(
+    device: str, name: str, width: int, dtype: str
+) -> None:
+    table, w = normal(11, width, dtype=dtype), normal(width, dtype=dtype, seed=1)
+    # An embedding does not count from the end.
+    start = 0 if name == "sums of rows" else -3
+    ids = numbers(*range(start, start + 10)).reshape((2, 5))
+    plain = BY_HAND[name]
+    step = ruda.compile(plain)
+    step(table, ids, w)
+    found, names = launched(lambda: step(table, ids, w))
+    # Of two tables one is read where it lies.
+    assert len(names) == 1 or "two" in name, names
+    assert sum(n.startswith("folded") for n in names) == 1
+    wanted = plain(table, ids, w)
+    pairs = zip(found, wanted, strict=True) if "kept" in name else ((found, wanted),)
+    for got, want in pairs:
+        assert_close(got.numpy(), want.numpy(), length=width, scale=4, name=name)
+
+
+LEFT: dict[str, tuple[Plain, int]] = {
+    "elements": (lambda x, i: (ruda.take(x, i, axis=1) * 2).sum(axis=-1), 2),
+    "columns": (lambda x, i: (x[i] * 2).sum(axis=0), 2),
+    "what the step makes": (lambda x, i: ((y := ruda.exp(x))[i] * y[:3]).sum(axis=-1), 3),
+    "doubles": (lambda x, i: (x.astype("float64")[i] * 2).sum(axis=-1), 3),
+    "no rows": (lambda x, i: (x[i[:0]] * 2).sum(axis=-1), 1),
+    "one row": (lambda x, i: (x[i[2]] * 2).sum(axis=-1), 2),
+    "more than rows": (lambda x, i: (x[:, None][i] * x[:1]).max(axis=(1, 2)), 1),
+}
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_reductions_leave_what_is_not_read_by_rows(device: str, name: str) -> None:
+    plain, most = LEFT[name]
+    x, i = normal(6, 32), numbers(5, 0, -2)
+    step = ruda.compile(plain)
+    step(x, i)
+    found, names = launched(lambda: step(x, i))
+    assert_close(found.numpy(), plain(x, i).numpy(), length=32, scale=4, name=name)
+    assert len(names) <= most, names
+
+
+@pytest.mark.parametrize("kind", ["norm", "sum"])
+def test_a_row_out_of_range_is_told(device: str, kind: str) -> None:
     table = normal(4, 8)
-    step = ruda.compile(lambda t, i: F.layer_norm(F.embedding(i, t) * 2))
+
+    def plain(t: Any, i: Any) -> Any:
+        x = F.embedding(i, t) * 2
+        return F.layer_norm(x) if kind == "norm" else x.sum(axis=-1)
+
+    step = ruda.compile(plain)
     for _ in range(2):
         step(table, numbers(0, 3, 2)).numpy()
     with pytest.raises(IndexRangeError, match=r"embedding: index out of range.*4 at"):

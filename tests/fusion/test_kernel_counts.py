@@ -130,6 +130,16 @@ GRAPHS: dict[str, tuple[Plain, tuple[int, ...], str, tuple[str, ...]]] = {
         lambda x: F.layer_norm(F.embedding(places(x, 40), x) * 2), X, "float32", ("layer_norm",)),
     "a softmax of chosen rows": (
         lambda x: F.softmax(x[places(x, 40)] * 2, axis=-1), X, "float32", ("softmax",)),
+    "sums of chosen rows": (lambda x: (x[places(x, 40)] * 2).sum(axis=-1), X, "bfloat16",
+        ("folded_index_multiply_sum",)),
+    "a softmax by hand of chosen rows": (lambda x: softmax(x[places(x, 40)]), X, "float32",
+        ("folded_index_max",)),
+    "rows put together, and a norm": (
+        lambda x: F.layer_norm(ruda.concat([x, x * 2], axis=0)), X, "float32",
+        ("multiply", "concat", "layer_norm")),
+    "dropout in front of a norm": (
+        lambda x: F.layer_norm(F.dropout(x * 2, 0.1) + x), X, "float32",
+        ("fused_multiply_dropout", "layer_norm")),
     "dropout in a chain": (lambda x: F.dropout(ruda.exp(x), 0.1) + x, X, "float32",
         ("fused_exp_dropout_add",)),
     "noise in a chain": (
@@ -157,6 +167,10 @@ MORE = {
     "what is chosen of what the step makes": 2 * 256 * 64 * 4 + 256 * 8,
     "a table, places and a norm": 40 * 8,
     "a softmax of chosen rows": 40 * 8,
+    "sums of chosen rows": 40 * 8,
+    "a softmax by hand of chosen rows": 40 * 8,
+    "rows put together, and a norm": 7 * 256 * 64 * 4 + 2 * 512 * 4,
+    "dropout in front of a norm": 3 * 256 * 64 * 4,
     "noise alone": -256 * 64 * 4,
     "constants": 64 * 4,
 }

@@ -235,9 +235,9 @@ class Steps(Planning):
         """What a compiled step may join to the reduction ``plan``; None where that is not good."""
         return fold_region.facts(plan) or down_region.facts(plan)
 
-    def joins_folds(self, step: Any) -> bool:
-        """Whether a kernel with reductions can do ``step``."""
-        return fold_region.takes(step)
+    def joins_folds(self, step: Any, facts: Any) -> bool:
+        """Whether a kernel with reductions that ``facts`` tell of can do ``step``."""
+        return fold_region.takes(step, facts)
 
     def replaces(self, plan: Any) -> tuple[int, ...]:
         """The operands of ``plan`` where its kernel may write a result of as many bytes."""

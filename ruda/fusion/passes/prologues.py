@@ -24,6 +24,17 @@ def is_prologue(instruction: Instruction, client: Any) -> bool:
     return bool(client.leads(plan)) and is_settled(instruction)
 
 
+def read_apart(members: Sequence[Instruction], client: Any) -> bool:
+    """Whether at most one member is a prologue, of operands that lie in memory for it alone."""
+    prologues = [m for m in members if is_prologue(m, client)]
+    if len(prologues) > 1:
+        return False
+    made = {v for m in members for v in m.outputs}
+    own = {v for m in prologues for v in m.inputs}
+    others = {v for m in members if m not in prologues for v in m.inputs}
+    return not any(v in made or v.memory in made or v in others for v in own)
+
+
 def is_settled(instruction: Instruction) -> bool:
     """Whether no scalar that a kernel is given by value alone changes from call to call."""
     op = instruction.plan.op

@@ -11,6 +11,7 @@ from typing import Any
 
 from ruda.fusion.graph import Graph, Instruction, Value
 from ruda.fusion.passes.partition import Part, Partition
+from ruda.fusion.passes.prologues import is_prologue, read_apart
 from ruda.fusion.passes.regions import joined
 
 _MOST_STEPS, _MOST_READ = 24, 5
@@ -120,7 +121,7 @@ class _Joining:
         shape = plan.out.shape
         if shape != self.facts.shape and shape not in self.rows:
             return False
-        return bool(self.client.joins_folds(plan))
+        return bool(self.client.joins_folds(plan, self.facts))
 
     def _reads_again(self, member: Instruction, made: set[Value]) -> bool:
         """Whether it computes elements from folded values, which are there too late."""
@@ -168,8 +169,10 @@ class _Joining:
             return False
         if not self.aligned and not all(self._reads_one_way(m, made, members) for m in members):
             return False
+        if not read_apart(members, self.client):
+            return False
         read = {v for m in members for v in m.inputs if v not in made}
-        large = sum(map(self._is_full, read))
+        large = sum(map(self._is_full, read)) + any(is_prologue(m, self.client) for m in members)
         if len(members) > _MOST_STEPS or large > _MOST_READ:
             return False
         if not self.partition.joinable(self.part, part):

@@ -14,7 +14,7 @@ from ruda.fusion.graph import Graph, Instruction, Value
 from ruda.fusion.passes.algebra import widens
 from ruda.fusion.passes.norm_relu import fuse_norm_relu
 from ruda.fusion.passes.partition import Partition
-from ruda.fusion.passes.prologues import is_prologue
+from ruda.fusion.passes.prologues import read_apart
 from ruda.fusion.passes.regions import joined
 
 # What a kernel over rows can do besides: a thread has to keep all operands in registers.
@@ -96,19 +96,10 @@ class _Joining:
         self.partition.join(self.part, part)
         return True
 
-    def _leads_well(self, members: list[Instruction], made: set[Value]) -> bool:
-        """Whether at most one member reads rows of its own, which lie in memory for it alone."""
-        leading = [m for m in members if m is not self.core and is_prologue(m, self.client)]
-        if len(leading) > 1:
-            return False
-        own = {v for m in leading for v in m.inputs}
-        others = {v for m in members if m not in leading for v in m.inputs}
-        return not any(v in made or v.memory in made or v in others for v in own)
-
     def _fits(self, step: Instruction) -> bool:
         members = [*(i for _, i in self.part.members), step]
         made = {v for m in members for v in m.outputs}
-        if not self._leads_well(members, made):
+        if not read_apart(members, self.client):
             return False
         read = {v for m in members for v in m.inputs if v not in made and v.spec is not None}
         large = sum(v.spec.shape == self.facts.shape for v in read)  # type: ignore[union-attr]

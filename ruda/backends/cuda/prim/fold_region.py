@@ -13,8 +13,10 @@ from typing import Any, NamedTuple
 
 from ruda.backends.cuda.codegen_steps import argument, functions
 from ruda.backends.cuda.launch import raw_bits
+from ruda.backends.cuda.prim.reading import Reading, reading_of
 from ruda.backends.cuda.prim.region import fuses, step_of
 from ruda.backends.cuda.prim.row_operands import Side, Work, beside_of, rows_of, supported
+from ruda.backends.cuda.prim.row_whole import POINTED, by_rows
 from ruda.backends.cuda.prim.rows import Parts, launches
 from ruda.backends.cuda.row_programs import Pass, Program
 from ruda.backends.cuda.types import stored
@@ -55,10 +57,21 @@ def facts(plan: Any) -> Facts | None:
     return Facts(x.shape, axes, compute) if good and plan.out.contiguous else None
 
 
-def takes(step: Any) -> bool:
-    """Whether a row kernel can do an elementwise step."""
+def takes(step: Any, facts: Facts) -> bool:
+    """Whether a kernel with such folds can do an elementwise step, or read rows for it."""
+    if reading_of(step) is not None:
+        return _reads_rows(step, facts)
     kinds = (*(s.dtype for s in step.specs), step.out.dtype)
     return fuses(step) and all(dtype.kind != "complex" for dtype in kinds)
+
+
+def _reads_rows(step: Any, facts: Facts) -> bool:
+    """Whether ``step`` reads whole rows where one integer a row says."""
+    if facts.down or step.out.shape != facts.shape or not step.out.dtype.is_floating:
+        return False
+    # Rows of float64 leave no registers for where they begin.
+    small = step.out.dtype.itemsize <= 4 and facts.compute.itemsize <= 4
+    return small and by_rows(step, facts.axes)
 
 
 def has_folds(region: Any) -> bool:
@@ -91,11 +104,16 @@ class Whole:
         }
         self.levels = self._levels()
         self.last = max(self.levels[k] for k in folds)
+        self.readings = {
+            k: reading for k, plan in enumerate(self.plans) if (reading := reading_of(plan))
+        }
         made = [
-            None if k in folds else step_of(plan, self.sources[k])
+            None if k in folds or k in self.readings else step_of(plan, self.sources[k])
             for k, plan in enumerate(self.plans)
         ]
         self.text, same = functions([step for step in made if step is not None])
+        if self.readings:
+            self.text = f"{POINTED}\n{self.text}"
         numbers = iter(same)
         self.function = [None if step is None else next(numbers) for step in made]
         self.made = made
@@ -117,6 +135,9 @@ class Whole:
     def _side(self, place: int) -> Side:
         spec, name = self.region.specs[place], f"p{place}"
         nothing = (0,) * len(self.facts.shape)
+        for k, reading in self.readings.items():
+            if place in self.sources[k]:
+                return self._pointed_side(place, self.sources[k], reading)
         if place in self.region.paged:
             kind = int64 if spec.dtype.is_integer else float64
             return Side(name, kind, "one", nothing, True)
@@ -126,6 +147,15 @@ class Whole:
         if spec.size == 1:
             return Side(name, spec.dtype, "one", nothing, True)
         return self.side_of(place)
+
+    def _pointed_side(self, place: int, sources: tuple[int, ...], reading: Reading) -> Side:
+        """The rows that a step reads, or the integers that say where."""
+        pointing, dtype = reading.sources[0].pointing, self.region.specs[place].dtype
+        assert pointing is not None
+        if place == sources[1]:
+            return Side(f"p{place}", dtype, "row", pointing.spot)
+        by, wraps = f"p{sources[1]}", pointing.form.wraps
+        return Side(f"p{place}", dtype, "rows", pointing.other, True, by, wraps)
 
     def side_of(self, place: int) -> Side:
         """How a tensor of more than one element is read."""
@@ -191,9 +221,12 @@ class Whole:
                 needed.add(k)
                 waiting += [s - self.count for s in self.sources[k] if s >= self.count]
         return "\n".join(
-            f"{stored(self.plans[k].out.dtype)} s{k}[VEC]; EACH s{k}[k] = {self.call(k)};"
+            f"{stored(self.plans[k].out.dtype)} s{k}[VEC]; EACH s{k}[k] = {self._element(k)};"
             for k in sorted(needed)
         )
+
+    def _element(self, k: int) -> str:
+        return self.value(self.sources[k][0]) if k in self.readings else self.call(k)
 
     def folded_value(self, k: int, fold: str, count: str) -> tuple[str, str]:
         """Type and value of step ``k`` on folded values, where ``fold`` is what has been folded."""
@@ -244,6 +277,12 @@ class Whole:
             row_outs=tuple(f"r{k}" for k in rows),
             row_types=types,
             functions=self.text,
+            scalars=tuple(
+                f"p{self.sources[k][1]}_{what}"
+                for k in self.readings
+                for what in ("length", "step")
+            ),
+            faults=bool(self.readings),
         )
 
     def parts(self) -> Parts:
@@ -254,6 +293,11 @@ class Whole:
         kinds = (plan.out.dtype, self.facts.compute)
         sides = tuple(self.sides.values())
         work = Work(self.client, shape, self.facts.axes, sides, outs, *kinds)
+        for reading in self.readings.values():
+            pointing = reading.sources[0].pointing
+            assert pointing is not None
+            numbers = float(pointing.lengths[0]), float(pointing.steps[0])
+            work = work._replace(scalars=numbers, form=pointing.form)
         program = self.program()
         return Parts(work, program, program, tuple(range(self.count)))
 

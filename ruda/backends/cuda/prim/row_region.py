@@ -15,9 +15,9 @@ from ruda.backends.cuda.launch import raw_bits
 from ruda.backends.cuda.prim import channel_region
 from ruda.backends.cuda.prim.reading import reading_of
 from ruda.backends.cuda.prim.region import fuses, step_of
-from ruda.backends.cuda.prim.row_whole import Whole, fetches, is_core
+from ruda.backends.cuda.prim.row_whole import Whole, by_rows, fetches, is_core
 from ruda.backends.cuda.prim.rows import launches
-from ruda.core.dtypes import DType, float64, uint64
+from ruda.core.dtypes import DType, float64
 from ruda.core.shapes import Shape
 
 
@@ -65,16 +65,12 @@ def takes(plan: Any, step: Any) -> bool:
 
 def _reads_rows(plan: Any, step: Any) -> bool:
     """Whether ``step`` reads whole rows where one integer a row says, and may tell of faults."""
-    parts, reading = plan.run.parts, reading_of(step)
-    pointing = reading.sources[0].pointing if reading is not None else None
-    if pointing is None or parts.sums or parts.work.form is not None:
+    parts = plan.run.parts
+    if parts.sums or parts.work.form is not None or not by_rows(step, parts.work.axes):
         return False
-    x, index = step.specs
-    one = len(pointing.lengths) == 1 and index.dtype is not uint64
-    whole = not any(pointing.spot[i] for i in parts.work.axes)
     # Rows of float64 leave no registers for where they begin.
     small = parts.work.compute.itemsize <= 4
-    return one and whole and small and _is_exact(x.dtype, parts.work.compute)
+    return small and _is_exact(step.specs[0].dtype, parts.work.compute)
 
 
 def _is_exact(dtype: DType, compute: DType) -> bool:

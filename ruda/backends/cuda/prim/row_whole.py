@@ -18,10 +18,11 @@ from ruda.backends.cuda.prim.row_operands import Side, rows_of
 from ruda.backends.cuda.prim.rows import Parts
 from ruda.backends.cuda.row_programs import Pass, Program
 from ruda.backends.cuda.types import stored
-from ruda.core.dtypes import float64, int64
+from ruda.core.dtypes import float64, int64, uint64
+from ruda.core.shapes import Shape
 
 # Where a row begins; what is out of range is told and clamped.
-_POINTED = """#include "ruda/faults.cuh"
+POINTED = """#include "ruda/faults.cuh"
 template <bool WRAPS>
 __device__ __forceinline__ i64 pointed(i64 value, i64 length, i64 where, const Faults& faults) {
     const i64 place = place_of<WRAPS>(value, length);
@@ -34,6 +35,15 @@ __device__ __forceinline__ i64 pointed(i64 value, i64 length, i64 where, const F
 def is_core(plan: Any) -> bool:
     """Whether ``plan`` is that of a row operator, which others are joined to."""
     return getattr(plan.run, "parts", None) is not None
+
+
+def by_rows(step: Any, axes: Shape) -> bool:
+    """Whether ``step`` reads all of a row along ``axes`` where one integer a row says."""
+    reading = reading_of(step)
+    pointing = reading.sources[0].pointing if reading is not None else None
+    if pointing is None or len(pointing.lengths) != 1 or step.specs[1].dtype is uint64:
+        return False
+    return not any(pointing.spot[i] for i in axes)
 
 
 def fetches(program: Program, name: str) -> bool:
@@ -224,7 +234,7 @@ class Whole:
         reads = (*last.reads, *(s.name for s in self.sides if s.name in self.names.values()))
         # Declared by its own text, what a step makes is written without being declared again.
         end = Pass(reads, "\n".join(p for p in pack if p), last.folds, last.then, writes)
-        told = _POINTED if self.readings else ""
+        told = POINTED if self.readings else ""
         named = f"{program.name}{each}{end}{told}{text}"
         digest = hashlib.sha256(named.encode()).hexdigest()[:10]
         return replace(
