@@ -313,7 +313,7 @@ class Program:
 
     def _fail(self, error: Exception) -> None:
         """The step is no graph, or not yet."""
-        self.captured, self.stepwise = None, str(error)
+        self.captured, self.stepwise = None, str(error).rstrip(".")
         self.retries.failed(error, tuple(self.client.driver.errors))
 
     def finish(

@@ -87,6 +87,21 @@ def test_it_is_captured_by_a_later_call(
     called(step, counter, 2)
 
 
+def test_a_driver_that_does_not_begin_is_asked_again(
+    client: Any, counter: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(_: int) -> None:
+        raise client.driver.errors[0]("busy")
+
+    step = made(counter)
+    with monkeypatch.context() as busy:
+        busy.setattr(client.driver, "begin_capture", refused)
+        called(step, counter, 2)
+    assert "the driver could not begin a capture (busy), to be tried again" in step.explain()
+    called(step, counter, 8)
+    assert program_of(step).captured.graph is not None
+
+
 def test_three_times_are_enough(client: Any, counter: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ruda.fusion.retries._DISTANCES", (1, 2, 3))
     failing = Failing(client, [by_driver(client) for _ in range(9)])

@@ -118,7 +118,10 @@ def _opened(client: Any) -> Any:
         stream.recorded = 0
         order.pass_milestones(stream)
     stream = order.current()
-    client.driver.begin_capture(stream.ptr)
+    try:
+        client.driver.begin_capture(stream.ptr)
+    except client.driver.errors as error:
+        raise CaptureError("graph", f"the driver could not begin a capture ({error})") from error
     return stream
 
 
