@@ -4,8 +4,9 @@ The files, in the order in which a call meets them:
 
 * The face: ``api``. ``pytree`` takes arguments apart; ``fast_path`` knows a call like the last one.
 * The trace: ``trace`` runs the function under a ``tracer``, which makes a ``graph`` of what is done
-  to ``symbols``. ``state`` says where values come from and go, ``results`` and ``tape`` keep what
-  leaves the function, ``lines`` knows the user's code.
+  to ``symbols``. ``state`` has the symbols of handles from outside, ``sources`` say where a replay
+  fetches them from, ``results`` and ``tape`` keep what leaves the function, ``lines`` knows the
+  user's code.
 * What it relies on: ``watch`` sees user functions run, ``bytecode`` what they mention,
   ``guard_builder`` makes ``guards`` of that, ``preconditions`` adds gradients and shared memory,
   ``compiled_guards`` makes one function of all.
@@ -13,7 +14,7 @@ The files, in the order in which a call meets them:
   ``donations``, ``updates`` and ``inplace_writes`` find results that overwrite something.
 * The run: ``program`` is one signature. ``replay`` runs it operator by operator, ``segments``
   joins operators on the CPU, ``captured`` makes a CUDA graph, with ``branches`` side by side,
-  ``zero_copy`` a second one; ``copy_cost`` tells when none is worth it.
+  ``zero_copy`` a second one; ``copy_cost`` tells when none is worth it. ``commit`` ends a run.
 * Memory: ``memory`` predicts the peak, ``liveness`` where it is, ``budget`` keeps within one.
 * For people: ``report``, ``lint``, ``lint_speed``, the ``shadow`` check; ``bucket`` for lengths.
 """

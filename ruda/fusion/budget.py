@@ -10,7 +10,7 @@ from ruda.fusion.donations import donations
 from ruda.fusion.graph import Instruction, Value
 from ruda.fusion.memory import memory_of
 from ruda.fusion.passes.recompute import Recompute
-from ruda.fusion.state import Held
+from ruda.fusion.sources import Held
 from ruda.fusion.updates import in_place
 
 

@@ -20,7 +20,7 @@ from ruda.fusion.graph import Graph, Instruction, Value
 from ruda.fusion.inplace_writes import inplace_writes
 from ruda.fusion.pytree import Given
 from ruda.fusion.replay import Replay
-from ruda.fusion.state import Held
+from ruda.fusion.sources import Held
 from ruda.fusion.updates import Updates, in_place
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ruda.fusion.graph import Graph, Instruction, Value
-from ruda.fusion.state import Argument
+from ruda.fusion.sources import Argument
 
 # Bytes that are copied in a second, each read and written; seconds to launch one operator.
 _COPIED, _LAUNCH = 2e12, 2e-5

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ruda.fusion.graph import Graph, Instruction, Value
-from ruda.fusion.state import Held
+from ruda.fusion.sources import Held
 
 
 def inplace_writes(

@@ -11,7 +11,7 @@ from ruda.fusion.captured import Uncapturable
 from ruda.fusion.pytree import Given, rebuilt
 from ruda.fusion.report import amount
 from ruda.fusion.schedule import live_bytes
-from ruda.fusion.state import Held
+from ruda.fusion.sources import Held
 from ruda.ops.create import empty
 from ruda.tensor.tensor import RudaTensor, wrap
 

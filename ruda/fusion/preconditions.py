@@ -18,7 +18,7 @@ from ruda.core.errors import CaptureError
 from ruda.fusion.compiled_guards import compiled_check
 from ruda.fusion.guards import Contents, Guard, Guards
 from ruda.fusion.pytree import Given
-from ruda.fusion.state import Argument, Gradient, Held, LeafOf
+from ruda.fusion.sources import Argument, Gradient, Held, LeafOf
 from ruda.fusion.tracer import Tracer
 from ruda.tensor.determinism import is_deterministic
 from ruda.tensor.tensor import RudaTensor

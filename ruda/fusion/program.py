@@ -10,6 +10,7 @@ from typing import Any
 
 from ruda.core.errors import CaptureError, OutOfMemoryError
 from ruda.fusion.captured import Captured, Uncapturable
+from ruda.fusion.commit import commit, uninterrupted
 from ruda.fusion.copy_cost import copies_outweigh_launches
 from ruda.fusion.graph import Graph, Value
 from ruda.fusion.guard_builder import GuardBuilder
@@ -23,7 +24,7 @@ from ruda.fusion.results import Results
 from ruda.fusion.retries import Retries
 from ruda.fusion.schedule import lower_peak
 from ruda.fusion.segments import join
-from ruda.fusion.state import Gradient, Held, LeafOf, commit, uninterrupted
+from ruda.fusion.sources import Gradient, Held, LeafOf
 from ruda.fusion.state_names import readable, state_names
 from ruda.fusion.tracer import Tracer
 from ruda.fusion.updates import Updates, in_place

@@ -12,7 +12,7 @@ from typing import Any
 
 from ruda.fusion.graph import Graph, Instruction, Value
 from ruda.fusion.pytree import Given
-from ruda.fusion.state import Held
+from ruda.fusion.sources import Held
 
 # A register that keeps less than this is emptied by its next value.
 _LARGE = 1 << 16

@@ -8,7 +8,7 @@ from typing import Any
 
 from ruda.fusion.graph import Instruction, Value
 from ruda.fusion.passes.regions import region_of
-from ruda.fusion.state import Held
+from ruda.fusion.sources import Held
 
 
 def join(

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 from ruda.core.mode import MODE, NODES, Using
 from ruda.core.spec import Spec
+from ruda.fusion.commit import commit
 from ruda.fusion.graph import Graph
 from ruda.fusion.passes import improve
 from ruda.fusion.program import Program, looker
 from ruda.fusion.pytree import Given, rebuilt
 from ruda.fusion.replay import Replay
-from ruda.fusion.state import commit
 from ruda.tensor.dispatch import OPS
 from ruda.tensor.node import Leaf
 from ruda.tensor.tensor import RudaTensor, wrap

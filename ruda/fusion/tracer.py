@@ -16,7 +16,8 @@ from ruda.core.spec import Spec, weak_spec
 from ruda.fusion.graph import Graph, Value
 from ruda.fusion.lines import refusal
 from ruda.fusion.pytree import Given
-from ruda.fusion.state import Argument, Cells, Draw, Gradient, LeafOf, Scalar
+from ruda.fusion.sources import Argument, Draw, Gradient, LeafOf, Scalar
+from ruda.fusion.state import Cells
 from ruda.fusion.symbols import Symbol, SymbolView, TracedFloat, TracedInt
 from ruda.ops.geometry import view_offset
 from ruda.tensor.dispatch import OPS

@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import Any
 
 from ruda.fusion.graph import Graph, Instruction, Value
-from ruda.fusion.state import Held
+from ruda.fusion.sources import Held
 
 
 def in_place(

@@ -12,7 +12,7 @@ from typing import Any
 from ruda.core.errors import OutOfMemoryError
 from ruda.fusion.captured import Captured, Uncapturable
 from ruda.fusion.pytree import Given
-from ruda.fusion.state import Argument
+from ruda.fusion.sources import Argument
 
 # Calls in a row with the same addresses before it is made, and how often it is made at most.
 _REPEATS, _MOST = 4, 4

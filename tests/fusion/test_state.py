@@ -13,7 +13,7 @@ import pytest
 
 import ruda
 from ruda.core.errors import CaptureError, GradientError, ShapeError
-from ruda.fusion.state import uninterrupted
+from ruda.fusion.commit import uninterrupted
 from tests.fusion.twins import batches, bits, run_twins
 
 
