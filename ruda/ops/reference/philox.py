@@ -31,6 +31,9 @@ ATTEMPT_BITS = 16
 
 # Six uint64 buffers of this length fit a 1 MiB cache; half or twice as many is 20 % slower.
 CHUNK_BLOCKS = 16384
+# So many blocks are quicker in Python's integers than in a hundred calls of NumPy: one took 16 us
+# instead of 360 and four 67 instead of 320 (two busy cores).
+_FEW_BLOCKS = 4
 
 _MULTIPLIERS = 0xD2511F53, 0xCD9E8D57
 _KEY_STEPS = 0x9E3779B9, 0xBB67AE85
@@ -76,6 +79,10 @@ def chunks(
     """
     blocks = -(-n // 4)
     check_counter(seed, draw, attempt, start_block, blocks)
+    if blocks <= _FEW_BLOCKS:
+        if blocks:
+            yield 0, _few_words(seed, draw, attempt, range(start_block, start_block + blocks))
+        return
     size = min(CHUNK_BLOCKS, blocks)
     ramp = np.arange(size, dtype=np.uint64)
     scratch = np.empty((5, size), np.uint64)
@@ -143,6 +150,21 @@ def _round_keys(seed: int) -> list[tuple[int, int]]:
     key0, key1 = seed & _LOW, seed >> 32
     step0, step1 = _KEY_STEPS
     return [((key0 + r * step0) & _LOW, (key1 + r * step1) & _LOW) for r in range(ROUNDS)]
+
+
+def _few_words(seed: int, draw: int, attempt: int, blocks: range) -> Words:
+    """The words of some blocks, one after the other."""
+    out: list[int] = []
+    m0, m1 = _MULTIPLIERS
+    keys = _round_keys(seed)
+    for block in blocks:
+        x0, x1 = block & _LOW, block >> 32 | attempt << BLOCK_BITS - 32
+        x2, x3 = draw & _LOW, draw >> 32
+        for k0, k1 in keys:
+            p0, p1 = x0 * m0, x2 * m1
+            x0, x1, x2, x3 = p1 >> 32 ^ x1 ^ k0, p1 & _LOW, p0 >> 32 ^ x3 ^ k1, p0 & _LOW
+        out += (x0, x1, x2, x3)
+    return np.array(out, np.uint32)
 
 
 def _opening(seed: int, draw: int, x1: int) -> Opening:

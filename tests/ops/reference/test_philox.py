@@ -142,3 +142,12 @@ def test_every_bit_is_balanced() -> None:
     for bit in range(32):
         ones = int((got >> np.uint32(bit) & np.uint32(1)).sum())
         assert abs(ones - n / 2) < 5 * (n / 4) ** 0.5
+
+
+def test_few_blocks_are_those_of_many() -> None:
+    """Few go through Python's integers, many through NumPy."""
+    seed, draw, attempt, start = 2**64 - 3, 2**40 + 7, 5, 2**32 - 2
+    many = philox.words(seed, draw, 64, attempt, start)
+    for n in range(33):
+        few = philox.words(seed, draw, n, attempt, start)
+        assert few.dtype == np.uint32 and few.tolist() == many[:n].tolist()
