@@ -41,6 +41,8 @@ def fetched(kernel: Rows, i: Input, loose: bool = False) -> str:
     start = f"{i.name}_data" + f" + {i.name}_at" * (not i.still)
     if i in kernel.kept and not loose:
         return _kept_pack(kernel, i)
+    if i in kernel.kept and not kernel.piped:
+        return f"{i.name}_lone"
     if kernel.skewed and i.role == "column" and i.form == "dense" and not loose:
         return f"fetch_across<VEC>({start}, i)"
     how = "spread" if i.form == "same" else "fetch_pairs" if in_pairs(kernel, i, loose) else "fetch"
@@ -79,10 +81,12 @@ def inside(kernel: Rows, free: bool = False) -> str:
     Blocks of a cluster have as few packs as a row takes: but for the last one all are in it. That
     is asked all the same unless ``free``, since registers are too few for work on all of them.
     """
-    plain = kernel.mode == "held" and not kernel.skewed and not has_open(kernel)
+    spare = kernel.skewed and kernel.spare > 0 and not kernel.keeps
+    plain = kernel.mode == "held" and not spare and not has_open(kernel)
+    end = end_of(kernel)
     if kernel.cluster == 1 or not plain:
-        return f"i < {end_of(kernel)}"
-    return f"p < PER - 1 ? {'true' if free else 'p * (LANES * VEC) < n'} : i < n"
+        return f"i < {end}"
+    return f"p < PER - 1 ? {'true' if free else f'p * (LANES * VEC) < {end}'} : i < {end}"
 
 
 def skew_of(kernel: Rows) -> str:
@@ -103,11 +107,17 @@ def kept(kernel: Rows) -> list[str]:
     Where rows begin anywhere all those of a block begin alike: packs are moved to where they do.
     """
     mine = "p % GROUPS == group && " * (kernel.groups > 1)
-    lines = ["    DYNAMIC_SHARED(char, columns);", "    {"]
+    lines = ["    DYNAMIC_SHARED(char, columns);"]
+    if kernel.skewed and not kernel.piped:
+        # The loose element of a thread is the same in all its rows.
+        lines += [f"    {pack_of(kernel, i, True)} {i.name}_lone = {{}};" for i in kernel.kept]
+    lines.append("    {")
     if kernel.skewed and not kernel.piped:
         first = next(i.name for i in kernel.of("rows"))
         (start,) = starts_of(kernel, [first], "(start < at.rows ? start : 0)")
         lines += [f"    const i64 {start};", f"    {skew_of(kernel)}"]
+        lones = (f"{i.name}_lone = fetch<1>({i.name}_data + alone);" for i in kernel.kept)
+        lines.append(f"    if (alone >= 0) {{ {' '.join(lones)} }}")
     lines += [
         "#pragma unroll",
         "    for (int p = 0; p < PER; ++p) {",

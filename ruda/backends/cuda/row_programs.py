@@ -152,8 +152,8 @@ class Rows:
         if self.program.sums:
             return 512
         if self.skewed or self.compute.itemsize > 4:
-            alone = self.skewed and self.cluster > 1 and self.abreast == 1
-            return 768 if alone and self.of("column") else 1024
+            moves = self.skewed and not self.keeps and self.cluster > 1
+            return 768 if moves and self.of("column") else 1024
         return self.program.resident
 
     @property

@@ -68,7 +68,7 @@ class Kernel:
         if held is not None:
             skewed = self.skewed and vec > 1
             shape = piped_sharing(self.work, held, vec, self.layout, skewed)
-            shape = shape or held_sharing(self.work, held, vec, small)
+            shape = shape or held_sharing(self.work, held, vec, small, skewed)
         program = stream if shape is None or held is None else held
         shape = shape or streamed_sharing(self.work, program, vec)
         kernel = self.kernel(program, shape, vec)
@@ -161,8 +161,7 @@ class Kernel:
             alone = self.work.client.driver.clusters(kernel.cluster)
             return int(alone) * (512 // kernel.threads)
         here = self._resident(kernel)
-        # Blocks that fill a multiprocessor are spread evenly, and nothing runs while one begins.
-        if kernel.program.sums or kernel.threads * kernel.abreast == kernel.resident:
+        if kernel.program.sums:
             return here
         return max(here, -(-rows // _TURNS))
 

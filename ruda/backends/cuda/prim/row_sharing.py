@@ -29,7 +29,7 @@ _KEEPING, _RESERVED = 4, 1 << 10
 # Rows of a block that share columns (four were slower), where one alone has no room for them, or
 # where all blocks of a multiprocessor would take so much that its first cache has too little left:
 # layer norm of 20000 is at 0.87 of a copy then, 0.84 with a row for each block.
-_ABREAST, _CALM = (2, 4), 132 << 10
+_ABREAST, _CALM = (2,), 132 << 10
 # Rows of sums in two passes, the second a row later: threads of a block and blocks of a cluster, in
 # the order of their worth; registers of a thread for sums; rows in the ring, at least; bytes of
 # what blocks send; and packs up to which one block keeps a row.
@@ -37,6 +37,7 @@ PIPES = ((64, 1), (128, 1), (256, 1), (512, 1), (512, 2), (512, 4), (512, 8), (5
 _SUMMED, _PIPE, _MAIL, _PIPED = 64, 3, 1 << 10, 1 << 30
 # Bytes of an element of all columns that pay from two blocks on.
 _NARROW = 4
+_FLOATS, _WIDE, _SMALL = False, 4, False
 
 
 class Sharing(NamedTuple):
@@ -99,7 +100,7 @@ def wants_small(work: Work, skewed: bool) -> bool:
     """Whether columns ask for blocks of few threads, of which several fill a multiprocessor."""
     sizes = [s.dtype.itemsize for s in work.inputs if s.role == "column"]
     half = all(s.dtype.is_half for s in work.inputs if s.role == "rows")
-    return bool(sizes) and (skewed or (half and sum(sizes) > _NARROW))
+    return bool(sizes) and (skewed or (_SMALL and half and sum(sizes) > _NARROW))
 
 
 def spare_of(sides: Sequence[Any], vec: int) -> int:
@@ -108,12 +109,15 @@ def spare_of(sides: Sequence[Any], vec: int) -> int:
     return max(((-(-vec // piece) + 1) * piece - vec for piece in pieces), default=0)
 
 
-def held_sharing(work: Work, program: Program, vec: int, small: bool = False) -> Sharing | None:
+def held_sharing(
+    work: Work, program: Program, vec: int, small: bool = False, skewed: bool = False
+) -> Sharing | None:
     """Threads and packs to keep a row in registers, or None for one that is too long.
 
-    Blocks of a cluster may have to be ``small``, since three of them shall fill a multiprocessor.
+    Blocks of a cluster may have to be ``small``, of which several fill a multiprocessor. Where rows
+    are ``skewed`` what is no whole pack is loose.
     """
-    packs = -(-work.length // vec)
+    packs = work.length // vec if skewed else -(-work.length // vec)
     count = max(1, sum(s.role == "rows" for s in work.inputs))
     if program.brief:
         return _brief(work, packs, vec, max(1, _KEPT // (count * _size(work))))
@@ -269,12 +273,15 @@ def keeps(kernel: Rows, room: int) -> bool:
     """
     columns = kernel.of("column")
     narrow = len(columns) > 1 and sum(i.dtype.itemsize for i in columns) <= _NARROW
-    least = 1 if kernel.skewed else 2 if narrow or kernel.abreast > 1 else _KEEPING
+    least = 1 if kernel.skewed else 2 if narrow else _WIDE if kernel.abreast > 1 else _KEEPING
     if kernel.cluster < least or not columns:
         return False
     if kernel.program.sums or kernel.inner > 1 or kernel.mode != "held":
         return False
-    if kernel.skewed and (kernel.outer > 1 or kernel.lanes < 32):
+    if kernel.skewed and kernel.outer > 1:
+        return False
+    # Blocks that stay pay where several columns of a half type would be moved for each row.
+    if kernel.cluster == 1 and (kernel.vec < 8 or kernel.lanes < (64 if narrow else 512)):
         return False
     *early, last = kernel.program.passes
     known = {name for each in early for name in each.reads}
@@ -284,16 +291,17 @@ def keeps(kernel: Rows, room: int) -> bool:
             return False
         if i.name in known or f"{i.name}[k]" in kernel.program.each:
             return False
-    blocks = kernel.resident // (kernel.threads * kernel.abreast)
+    made = replace(kernel, keeps=True)
+    blocks = made.resident // (made.threads * made.abreast)
     most = (room + _RESERVED) // max(1, blocks) - _RESERVED
-    return blocks > 0 and replace(kernel, keeps=True).shared <= most
+    return blocks > 0 and made.shared <= most
 
 
 def with_columns(kernel: Rows, room: int) -> Rows:
     """The class that keeps columns if there is room, of which rows abreast need half."""
     folds = any(each.folds for each in kernel.program.passes)
     alone = replace(kernel, keeps=keeps(kernel, room))
-    half = all(i.dtype.is_half for i in kernel.of("rows"))
+    half = all(i.dtype.is_half for i in kernel.of("rows")) or _FLOATS
     several = [replace(kernel, abreast=count, keeps=True) for count in _ABREAST]
     pair = next((made for made in several if keeps(made, room)), None)
     if folds or not half or pair is None or kernel.cluster == 1:
