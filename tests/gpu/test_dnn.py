@@ -152,3 +152,12 @@ def test_ordered_convolutions_repeat_bit_by_bit(dtype: str, device: str) -> None
         first = run()
         for _ in range(10):
             assert all(bool((a == b).all()) for a, b in zip(run(), first, strict=True))
+
+
+@needs_cudnn
+def test_leave_for_products_is_none_for_convolutions(device: str) -> None:
+    x, w = (ruda.asarray(normal(i, 8, 32, 16, 16), dtype="float32", device=device) for i in (0, 1))
+    want = F.conv2d(x, w[:, :, :3, :3].copy(), padding=1)
+    with ruda.precision(matmul="tf32"):
+        got = F.conv2d(x, w[:, :, :3, :3].copy(), padding=1)
+    assert bool((got == want).all())

@@ -11,6 +11,7 @@ from ruda.backends.cuda.memory import allocate
 from ruda.backends.cuda.prim import conv as own
 from ruda.core.dtypes import DType
 from ruda.core.errors import StrategyError
+from ruda.core.precision import IEEE
 from ruda.core.shapes import Shape
 from ruda.core.spec import Spec, spec_of
 
@@ -57,7 +58,8 @@ def _bound(client: Any, plan: Any, make: Callable[..., Any], attrs: tuple[Any, .
     """The graph of one convolution node over both operands, ready to run."""
     layout, out = attrs[4], plan.out
     # Without leave for faster arithmetic float32 is computed in float32.
-    precise = out.dtype.name in ("float32", "float64") and plan.precision is None
+    exact = plan.precision is None or plan.precision.conv == IEEE.conv
+    precise = exact and not out.dtype.is_half
     g = Graph(client, out.dtype, tensor_cores=not precise, ordered=is_ordered(plan))
     readable = (_readable(client, s) for s in plan.specs)
     a, b = (g.operand(*_geometry(s, layout), s.dtype) for s in readable)
