@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import ruda
+from ruda import backends
 from ruda.backends import probe
 from ruda.backends.cuda import multi_device
 from ruda.backends.cuda.blas import cublaslt
@@ -18,6 +19,7 @@ from ruda.core import devices
 from ruda.tensor.dispatch import clear_plans
 from tests.cuda.test_steps import Queued
 from tests.gpu.test_two_devices import *  # noqa: F403
+from tests.gpu.test_two_devices import in_threads
 
 
 class Products(Queued):
@@ -123,3 +125,28 @@ def test_the_current_device_is_left_as_it_was(pair: Any) -> None:
         threads.submit(first.driver.activate).result()
         threads.submit(held.clear).result()
         assert threads.submit(lambda: second.driver.here).result() == 0
+
+
+def test_clients_that_threads_make_at_once_know_of_each_other(
+    pair: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tests.cuda.emulator.paired import paired_clients
+
+    ready = list(paired_clients())
+    made: list[Any] = []
+    for client in ready:
+        client.order.crowded, client.staging.others = False, ()
+
+    def make(device: Any) -> Any:
+        made.append(device)
+        return multi_device.join(lambda: ready[device.index])
+
+    monkeypatch.setattr(backends, "make_client", make)
+    monkeypatch.setattr(multi_device, "_made", [])
+    monkeypatch.setattr(devices, "_clients", {})
+    works = [lambda where=where: devices.client(where) for where in (*pair, *pair)]
+    found = in_threads(*works)
+    assert found == [*ready, *ready]
+    assert sorted(map(str, made)) == [*pair]
+    assert all(client.order.crowded and client.guarded for client in ready)
+    assert [client.staging.others for client in ready] == [[c.staging] for c in ready[::-1]]
