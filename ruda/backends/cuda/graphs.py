@@ -42,7 +42,7 @@ class CapturedGraph:
     def replay(self) -> None:
         """Queue all of it in the calling thread's stream."""
         client, order = self.client, self.client.order
-        order.turns.wait()
+        order.capture_lock.wait()
         if order.capture is not None:
             order.capture.refuse("another graph is replayed")
         if client.guarded:
@@ -90,15 +90,15 @@ def begin(client: Any, arena: Arena) -> None:
     other threads waiting until it is over.
     """
     order, guards = client.order, client.guards
-    order.turns.wait()
+    order.capture_lock.wait()
     if order.capture is not None:
         order.capture.refuse("another capture is begun")
-    order.turns.take()
+    order.capture_lock.take()
     try:
         stream = _opened(client)
     except BaseException:
         _unguard(client)
-        order.turns.give()
+        order.capture_lock.give()
         raise
     order.capture, order.planned = Capture(order, stream, guards.homes, arena), True
     guards.local.arena, order.capture.outer = arena, guards.local.arena
@@ -110,7 +110,7 @@ def _opened(client: Any) -> Any:
     if not client.guarded:
         client.guarded = True
         clear_plans()
-    order.turns.pause()
+    order.capture_lock.pause()
     client.synchronize_all()
     for stream in list(order.states.values()):
         order.close_epoch(stream)
@@ -145,7 +145,7 @@ def end(client: Any) -> CapturedGraph:
         what = f"the driver could not make a graph of what was queued ({error})"
         raise CaptureError("graph", what) from error
     finally:
-        client.order.turns.give()
+        client.order.capture_lock.give()
     return CapturedGraph(client, capture, executable)
 
 
@@ -157,7 +157,7 @@ def abandon(client: Any) -> None:
         _leave(client, capture)
         _give_back(client, capture)
     finally:
-        client.order.turns.give()
+        client.order.capture_lock.give()
 
 
 def _leave(client: Any, capture: Capture) -> None:

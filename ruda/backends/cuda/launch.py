@@ -59,6 +59,7 @@ class Launcher:
 
     __slots__ = (
         "_blocks",
+        "_capture_lock",
         "_driver",
         "_errors",
         "_fixed",
@@ -67,7 +68,6 @@ class Launcher:
         "_launch",
         "_note",
         "_now",
-        "_turns",
         "_widths",
         "name",
         "source",
@@ -89,7 +89,7 @@ class Launcher:
         self._geometry = (*_three(grid), *_three(threads), shared)
         self._widths, self._fixed = tuple(widths), tuple(fixed)
         self._launch, self._now = client.driver.launch, client.now
-        self._turns = client.order.turns
+        self._capture_lock = client.order.capture_lock
         self.name, self.source, self._errors = name, source, client.driver.errors
         self._note = client.driver.recent.append
         self._blocks: list[Arguments] = []
@@ -102,7 +102,7 @@ class Launcher:
         shared = self._geometry[-1]
         self._kernel = found = self._driver.kernel(self.source, self.name, shared)
         # Meanwhile another thread may have begun to record a graph.
-        self._turns.wait()
+        self._capture_lock.wait()
         return found
 
     def __call__(self, *values: int) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ruda.backends.cuda.turns import Turns
+from ruda.backends.cuda.capture_lock import CaptureLock
 
 
 class StreamState:
@@ -56,7 +56,7 @@ class Order:
         # A capture sees every block that its operators touch.
         self.capture: Any = None
         # Other threads wait for its end.
-        self.turns = Turns()
+        self.capture_lock = CaptureLock()
         # Whether what is queued is, or is about to be, part of a graph that owns all its memory.
         self.planned = False
         # Whether it is not to run at all: libraries leave their calls out.
@@ -206,7 +206,7 @@ class Order:
         one, several = getattr(plan.out, "client", None) is client, isinstance(plan.out, tuple)
 
         def call(*handles: Any) -> Any:
-            self.turns.wait()
+            self.capture_lock.wait()
             stream = self.current()
             epoch = stream.epoch
             for i in places:
@@ -241,7 +241,7 @@ class Order:
 
 def touch(order: Order, reads: Sequence[Any], writes: Sequence[Any]) -> None:
     """Declare that what the calling thread queues next reads and writes these handles."""
-    order.turns.wait()
+    order.capture_lock.wait()
     stream = order.current()
     for handle in reads:
         order.reads(handle, stream)

@@ -39,7 +39,7 @@ class Transfers:
         A graph can hold the upload of a ``constant`` alone, which is the same at every replay.
         """
         spec = spec_of(self, array.shape, as_dtype(array.dtype, "asarray"))  # type: ignore[arg-type]
-        self.order.turns.wait()
+        self.order.capture_lock.wait()
         capture = self.order.capture
         if capture is not None and not constant:
             hint = "a tensor made before the capture, and copy_ into it between replays"
@@ -154,7 +154,7 @@ class Transfers:
 
         One of another thread is waited for.
         """
-        self.order.turns.wait()
+        self.order.capture_lock.wait()
         if self.order.capture is not None:
             self.order.capture.refuse(what)
 

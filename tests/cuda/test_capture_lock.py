@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import ruda
-from ruda.backends.cuda import turns
+from ruda.backends.cuda import capture_lock
 from ruda.core.errors import CaptureError
 
 
@@ -102,7 +102,7 @@ def test_two_threads_make_their_first_calls_at_once(deferred: Any) -> None:
 def test_who_is_waited_for_in_a_block_is_refused(
     deferred: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(turns, "_PATIENCE", 0.1)
+    monkeypatch.setattr(capture_lock, "_PATIENCE", 0.1)
     b = on(np.ones(4, "f"))
     (b * 2).numpy()
     meanwhile = Meanwhile(deferred, lambda: b * 2)

@@ -1,4 +1,4 @@
-"""Whose turn it is: that of all threads, but for the time in which one of them records a graph.
+"""The lock that keeps other threads waiting while one of them records a graph.
 
 What another one queued meanwhile would be a part of that graph, and would not run.
 """
@@ -12,12 +12,12 @@ from ruda.backends.cuda.user_code import user_line
 from ruda.core.errors import CaptureError
 
 # Seconds for a block of ``cuda.graph``, which may wait for this very thread, and for operators that
-# were begun before the turn was taken.
+# were begun before the lock was taken.
 _PATIENCE, _PAUSE = 60.0, 0.002
 
 
-class Turns:
-    """The turns of one device. Others wait where they begin an operator, a copy or a replay."""
+class CaptureLock:
+    """That of one device. Others wait where they begin an operator, a copy or a replay."""
 
     def __init__(self) -> None:
         self._free = threading.Condition(threading.Lock())
