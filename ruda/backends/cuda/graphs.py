@@ -113,10 +113,8 @@ def _opened(client: Any) -> Any:
     order.capture_lock.pause()
     client.synchronize_all()
     for stream in list(order.states.values()):
-        order.close_epoch(stream)
         # An event from before the capture cannot be waited for inside it.
-        stream.recorded = 0
-        order.pass_milestones(stream)
+        order.start_anew(stream)
     stream = order.current()
     try:
         client.driver.begin_capture(stream.ptr)
@@ -164,12 +162,10 @@ def _leave(client: Any, capture: Capture) -> None:
     order, guards = client.order, client.guards
     order.capture, order.planned = None, False
     guards.local.arena = capture.outer
-    # What the marks say of the capture never ran: there is nothing of it to wait for.
+    # What the marks say of the capture never ran: there is nothing of it to wait for. Its events
+    # were recorded in the capture, so nobody else can wait for them.
     for stream in capture.joined:
-        order.close_epoch(stream)
-        # Its event was recorded in the capture, so nobody else can wait for it.
-        stream.recorded = 0
-        order.pass_milestones(stream)
+        order.start_anew(stream)
     _unguard(client)
 
 

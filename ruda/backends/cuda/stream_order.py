@@ -112,12 +112,6 @@ class Order:
         stream.epoch, stream.recorded = epoch + 1, epoch
         stream.past.append((epoch, event))
 
-    def pass_milestones(self, stream: StreamState) -> None:
-        """The capture is over: its events are not needed any more."""
-        for _, event in stream.past:
-            self.driver.release_event(event)
-        stream.past.clear()
-
     def end_epoch(self, stream: StreamState) -> None:
         """Record an event behind all that is queued in ``stream`` now."""
         epoch, stream.epoch = stream.epoch, stream.epoch + 1
@@ -232,11 +226,15 @@ class Order:
         call.strategy = getattr(run, "strategy", None)  # type: ignore[attr-defined]
         return call
 
-    def close_epoch(self, stream: StreamState) -> None:
-        """Nothing of this epoch of ``stream`` is left to wait for."""
+    def start_anew(self, stream: StreamState) -> None:
+        """Nothing of ``stream`` is left to wait for, and none of its events can be waited for."""
         epoch, stream.epoch = stream.epoch, stream.epoch + 1
         for other in list(self.states.values()):
             other.seen[stream] = epoch
+        stream.recorded = 0
+        for _, event in stream.past:
+            self.driver.release_event(event)
+        stream.past.clear()
 
 
 def touch(order: Order, reads: Sequence[Any], writes: Sequence[Any]) -> None:
