@@ -355,9 +355,9 @@ class Steps(Planning):
         return Runs(self.faults.waits)
 
     def ranged(self, instruction: Any, run: Callable[..., Any], runs: Any) -> Callable[..., Any]:
-        """``run`` such that profilers see whose it is, while they are told, and faults say it.
+        """``run`` in a range for profilers, while these are on; its faults name line and run.
 
-        ``runs`` counts those of the step.
+        ``runs`` counts the runs of the step.
         """
         line = instruction.line
         return traced(line, runs, ranges.traced(self.driver, instruction.op, line.place, run))

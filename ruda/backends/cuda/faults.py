@@ -164,7 +164,7 @@ _traced = _Traced()
 
 
 def traced(line: Any, runs: Runs | None, run: Callable[..., Any]) -> Callable[..., Any]:
-    """``run`` of operators of a compiled step: faults are told of the ``line`` of theirs."""
+    """``run`` of an operator of a compiled step, whose faults name the ``line`` that was traced."""
 
     def call(*handles: Any) -> Any:
         before = _traced.line, _traced.runs

@@ -26,7 +26,7 @@ _SIZES = 1 << 16
 
 
 class Part(int):
-    """The size of a block in memory that was planned beforehand: 0, as the whole counts it.
+    """The size of a block in memory that was planned beforehand: 0, as its piece counts for it.
 
     Several arenas may part one piece, each in its own way: an address does not tell whose it is.
     """

@@ -12,7 +12,7 @@ _turn = threading.Lock()
 
 
 def join(make: Callable[[], Any]) -> Any:
-    """The client that ``make`` makes, after it and those of all other GPUs know that they are many.
+    """The client that ``make`` makes, once it and those of other GPUs know of each other.
 
     With a second GPU in use, what is launched makes its own the current one first.
     """
