@@ -11,7 +11,7 @@ import pytest
 import ruda
 import ruda.nn.functional as F
 from ruda.backends.cuda.launch import spied
-from ruda.backends.cuda.prim import row_sharing
+from ruda.backends.cuda.prim import row_pipes
 from ruda.tensor.dispatch import clear_plans
 from ruda.testing import assert_close
 
@@ -21,8 +21,8 @@ def pipes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A function that lets rows of any length be shared in one way alone."""
 
     def choose(threads: int, blocks: int) -> None:
-        monkeypatch.setattr(row_sharing, "PIPES", ((threads, blocks),))
-        monkeypatch.setattr(row_sharing, "_PIPED", 0)
+        monkeypatch.setattr(row_pipes, "PIPES", ((threads, blocks),))
+        monkeypatch.setattr(row_pipes, "_PIPED", 0)
         clear_plans()
 
     yield choose

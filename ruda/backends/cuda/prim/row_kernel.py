@@ -9,13 +9,12 @@ from dataclasses import replace
 from ruda.backends.cuda.codegen_rows import source
 from ruda.backends.cuda.launch import Launcher
 from ruda.backends.cuda.prim.row_operands import Side, Work, layout_of
+from ruda.backends.cuda.prim.row_pipes import piped_sharing, skews_sums
 from ruda.backends.cuda.prim.row_sharing import (
     Sharing,
     held_sharing,
-    piped_sharing,
     ring_of,
     skewed_vector,
-    skews_sums,
     spare_of,
     streamed_sharing,
     vector_of,

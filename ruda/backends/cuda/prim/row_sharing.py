@@ -11,7 +11,7 @@ from ruda.backends.cuda.prim.row_operands import Layout, Side, Work
 from ruda.backends.cuda.row_programs import Program, Rows
 
 # Rows on their way, in shared memory: at most so many, and so many bytes of a multiprocessor.
-_MOST_AHEAD, _RING = 4, 96 << 10
+MOST_AHEAD, _RING = 4, 96 << 10
 # Threads of a block that a long row fills alone, and shared memory that it has beside the ring.
 _BLOCK, _BESIDE = 512, 4 << 10
 # Threads that have a piece of a row where nothing is folded, neighbours in time as in memory (from
@@ -25,16 +25,11 @@ _SHARES, _KEPT = ((256, 2), (512, 2), (256, 8), (512, 8)), 8
 _FULL = (512, 2)
 # Blocks that share a row, from which on it pays to keep a single column, and shared memory that
 # each block has beside what it asks for.
-_KEEPING, _RESERVED = 4, 1 << 10
+_KEEPING, RESERVED = 4, 1 << 10
 # Rows of a block that share columns (four were slower), where one alone has no room for them, or
 # where all blocks of a multiprocessor would take so much that its first cache has too little left:
 # layer norm of 20000 is at 0.87 of a copy then, 0.84 with a row for each block.
 _ABREAST, _CALM = (2,), 132 << 10
-# Rows of sums in two passes, the second a row later: threads of a block and blocks of a cluster, in
-# the order of their worth; registers of a thread for sums; rows in the ring, at least; bytes of
-# what blocks send; and packs up to which one block keeps a row.
-PIPES = ((64, 1), (128, 1), (256, 1), (512, 1), (512, 2), (512, 4), (512, 8), (512, 16))
-_SUMMED, _PIPE, _MAIL, _PIPED = 64, 3, 1 << 10, 1 << 30
 # Bytes of an element of all columns that pay from two blocks on.
 _NARROW = 4
 _FLOATS, _WIDE, _SMALL = False, 4, False
@@ -120,24 +115,24 @@ def held_sharing(
     packs = work.length // vec if skewed else -(-work.length // vec)
     count = max(1, sum(s.role == "rows" for s in work.inputs))
     if program.brief:
-        return _brief(work, packs, vec, max(1, _KEPT // (count * _size(work))))
+        return _brief(work, packs, vec, max(1, _KEPT // (count * size_of(work))))
     # What a thread keeps fits into its registers: 128 for sums, which read one row ahead, else 64.
-    most = max(1, (4 if vec > 1 else 16) // (count * _size(work)))
-    widest = 1024 // _size(work)
+    most = max(1, (4 if vec > 1 else 16) // (count * size_of(work)))
+    widest = 1024 // size_of(work)
     if program.sums:
         widest = 512
         most = (16 // vec if vec > 1 else 4) * 2 // max(count, 2)
-        most = max(1, most // _size(work) ** 2)
+        most = max(1, most // size_of(work) ** 2)
     lanes = min(32, _power(packs))
     if packs > lanes * most:
         lanes = max(64, _power(-(-packs // most)))
     per = _power(-(-packs // lanes))
-    if lanes > _BLOCK // _size(work) and not program.sums and vec > 1:
+    if lanes > _BLOCK // size_of(work) and not program.sums and vec > 1:
         shared = _shared(work, packs, count, small=small)
         if shared is not None:
             return shared
         # Blocks that walk over rows pay no more than one such block on a multiprocessor.
-        lanes = _BLOCK // _size(work)
+        lanes = _BLOCK // size_of(work)
         per = _power(-(-packs // lanes))
         return None if per > 2 * most else Sharing("held", lanes, per, long=True)
     if lanes > widest:
@@ -159,11 +154,11 @@ def _shared(
     work: Work, packs: int, count: int, limit: int = 8, small: bool = False
 ) -> Sharing | None:
     """How up to ``limit`` blocks of a cluster keep a row together."""
-    if not _has_clusters(work.client):
+    if not has_clusters(work.client):
         return None
-    kept = max(1, _KEPT // (count * _size(work)))
+    kept = max(1, _KEPT // (count * size_of(work)))
     for shares in sorted(_SHARES) if small else _SHARES:
-        threads, most = shares[0] // _size(work), shares[1]
+        threads, most = shares[0] // size_of(work), shares[1]
         blocks = max(2, _power(-(-packs // (threads * kept))))
         lanes = threads * blocks
         per = -(-packs // lanes)
@@ -172,61 +167,7 @@ def _shared(
     return None
 
 
-def piped_sharing(
-    work: Work, program: Program, vec: int, layout: Layout, skewed: bool = False
-) -> Sharing | None:
-    """How blocks keep rows in a ring and their sums in registers; None where they cannot.
-
-    Where rows are ``skewed`` columns lie beside the ring, moved to where packs begin.
-    """
-    if not _pipes(work, program, vec, layout) or not _has_clusters(work.client):
-        return None
-    packs, size = (work.length if skewed else work.length + vec - 1) // vec, _size(work)
-    if not skewed and packs <= _PIPED:
-        return None
-    rows, columns = (
-        sum(s.dtype.itemsize for s in work.inputs if s.role == role) for role in ("rows", "column")
-    )
-    for threads, blocks in PIPES:
-        per = -(-packs // (threads * blocks))
-        own = per * threads * vec
-        if per * vec * len(program.sums) * size > _SUMMED:
-            continue
-        room = (work.client.driver.shared_memory + _RESERVED) * threads // _BLOCK
-        room -= _RESERVED + _MAIL
-        for keeps in (True,) if skewed or not columns else (True, False):
-            ring = min(_MOST_AHEAD, (room - own * columns * keeps) // (own * rows))
-            if ring >= _PIPE:
-                return Sharing("held", threads * blocks, per, False, blocks, False, ring, keeps)
-    return None
-
-
-def skews_sums(work: Work, program: Program, layout: Layout, vec: int) -> bool:
-    """Whether rows that begin anywhere may be read by packs of ``vec`` where sums are kept."""
-    if len(layout.outer) > 1:
-        return False
-    return piped_sharing(work, program, vec, layout, skewed=True) is not None
-
-
-def _pipes(work: Work, program: Program, vec: int, layout: Layout) -> bool:
-    """Whether the second pass of two may be done a row later, and packs lie whole in memory."""
-    if len(program.passes) != 2 or not program.sums or vec == 1:
-        return False
-    if program.faults or program.row_outs:
-        return False
-    first, second = program.passes
-    known = {name for name, *_ in first.folds}
-    plain = all(how == "Sum" for _, how, _ in first.folds) and not (first.writes or second.folds)
-    early = not known & set(re.findall(r"\w+", program.gather))
-    if not (plain and early) or any(s.by or s.raw for s in work.inputs):
-        return False
-    steps = [(s, *layout.steps[s.name]) for s in work.inputs if s.role in ("rows", "column")]
-    whole = all(s.dtype.itemsize * vec in (4, 8, 16) for s, *_ in steps if s.role == "rows")
-    still = all(not any(outer) for s, outer, _ in steps if s.role == "column")
-    return whole and still and all(inner[-1] == 1 for *_, inner in steps)
-
-
-def _has_clusters(client: Any) -> bool:
+def has_clusters(client: Any) -> bool:
     """Whether blocks can send into each other's shared memory."""
     found = re.match(r"sm_(\d+)", client.driver.arch)
     return found is not None and int(found[1]) >= 90
@@ -236,17 +177,17 @@ def streamed_sharing(work: Work, program: Program, vec: int) -> Sharing:
     """Threads and packs of a row that is read again in each pass, or a piece at a time."""
     packs = -(-work.length // vec)
     count = max(1, sum(s.role == "rows" for s in work.inputs))
-    threads, kept = _PIECE // _size(work), max(1, _KEPT // (count * _size(work)))
+    threads, kept = _PIECE // size_of(work), max(1, _KEPT // (count * size_of(work)))
     if vec > 1 and packs > threads * kept and _is_flat(program):
         return Sharing("held", threads, kept, apart=True)
-    per = max(1, 4 // (count * _size(work)))
+    per = max(1, 4 // (count * size_of(work)))
     lanes = min(32, _power(packs))
     if packs > lanes * per:
         wide = len(program.passes) > 1 and not program.sums
         # Many rows that are but read are as quick as memory with small blocks: the losses of 8192
         # rows of 128256 classes in bfloat16 take 0.48 ms with 256 threads, 0.52 with 512.
         many = not work.outs and work.rows >= 4 * work.client.driver.multiprocessors
-        most = (1024 if wide else 256 if many else 512) // _size(work)
+        most = (1024 if wide else 256 if many else 512) // size_of(work)
         lanes = min(most, max(64, _power(-(-packs // (2 * per)))))
     return Sharing("stream", lanes, per)
 
@@ -257,7 +198,7 @@ def _is_flat(program: Program) -> bool:
     return not (more or sums or first.folds or first.then)
 
 
-def _size(work: Work) -> int:
+def size_of(work: Work) -> int:
     """Registers of a value."""
     return work.compute.itemsize // 4
 
@@ -293,7 +234,7 @@ def keeps(kernel: Rows, room: int) -> bool:
             return False
     made = replace(kernel, keeps=True)
     blocks = made.resident // (made.threads * made.abreast)
-    most = (room + _RESERVED) // max(1, blocks) - _RESERVED
+    most = (room + RESERVED) // max(1, blocks) - RESERVED
     return blocks > 0 and made.shared <= most
 
 
@@ -325,5 +266,5 @@ def ring_of(kernel: Rows, long: bool, room: int) -> int:
         return 0
     long = long or kernel.cluster > 1
     row = replace(kernel, ring=1).shared * max(1, 512 // kernel.threads)
-    count = min(_MOST_AHEAD, (room - _BESIDE if long else _RING) // row)
+    count = min(MOST_AHEAD, (room - _BESIDE if long else _RING) // row)
     return count if count > 2 or (long and count == 2) else 0

@@ -13,7 +13,8 @@ from ruda.backends.cuda.launch import Launcher
 from ruda.backends.cuda.memory import allocate
 from ruda.backends.cuda.prim.row_kernel import Kernel
 from ruda.backends.cuda.prim.row_operands import Work
-from ruda.backends.cuda.prim.row_sharing import Sharing, held_sharing, piped_sharing
+from ruda.backends.cuda.prim.row_pipes import piped_sharing
+from ruda.backends.cuda.prim.row_sharing import Sharing, held_sharing
 from ruda.backends.cuda.row_programs import Program
 from ruda.backends.cuda.source import instance
 from ruda.backends.cuda.types import code_of, stored

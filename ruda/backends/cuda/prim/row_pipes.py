@@ -1,0 +1,77 @@
+"""How blocks share rows of programs with sums that are a row further in their first pass."""
+
+from __future__ import annotations
+
+import re
+
+from ruda.backends.cuda.prim.row_operands import Layout, Work
+from ruda.backends.cuda.prim.row_sharing import (
+    MOST_AHEAD,
+    RESERVED,
+    Sharing,
+    has_clusters,
+    size_of,
+)
+from ruda.backends.cuda.row_programs import Program
+
+# Rows of sums in two passes, the second a row later: threads of a block and blocks of a cluster, in
+# the order of their worth; registers of a thread for sums; rows in the ring, at least; bytes of
+# what blocks send; and packs up to which one block keeps a row.
+PIPES = ((64, 1), (128, 1), (256, 1), (512, 1), (512, 2), (512, 4), (512, 8), (512, 16))
+_SUMMED, _PIPE, _MAIL, _PIPED = 64, 3, 1 << 10, 1 << 30
+# Threads of a multiprocessor, so that each may have 128 registers.
+_RESIDENT = 512
+
+
+def piped_sharing(
+    work: Work, program: Program, vec: int, layout: Layout, skewed: bool = False
+) -> Sharing | None:
+    """How blocks keep rows in a ring and their sums in registers; None where they cannot.
+
+    Where rows are ``skewed`` columns lie beside the ring, moved to where packs begin.
+    """
+    if not _pipes(work, program, vec, layout) or not has_clusters(work.client):
+        return None
+    packs, size = (work.length if skewed else work.length + vec - 1) // vec, size_of(work)
+    if not skewed and packs <= _PIPED:
+        return None
+    rows, columns = (
+        sum(s.dtype.itemsize for s in work.inputs if s.role == role) for role in ("rows", "column")
+    )
+    for threads, blocks in PIPES:
+        per = -(-packs // (threads * blocks))
+        own = per * threads * vec
+        if per * vec * len(program.sums) * size > _SUMMED:
+            continue
+        room = (work.client.driver.shared_memory + RESERVED) * threads // _RESIDENT
+        room -= RESERVED + _MAIL
+        for keeps in (True,) if skewed or not columns else (True, False):
+            ring = min(MOST_AHEAD, (room - own * columns * keeps) // (own * rows))
+            if ring >= _PIPE:
+                return Sharing("held", threads * blocks, per, False, blocks, False, ring, keeps)
+    return None
+
+
+def skews_sums(work: Work, program: Program, layout: Layout, vec: int) -> bool:
+    """Whether rows that begin anywhere may be read by packs of ``vec`` where sums are kept."""
+    if len(layout.outer) > 1:
+        return False
+    return piped_sharing(work, program, vec, layout, skewed=True) is not None
+
+
+def _pipes(work: Work, program: Program, vec: int, layout: Layout) -> bool:
+    """Whether the second pass of two may be done a row later, and packs lie whole in memory."""
+    if len(program.passes) != 2 or not program.sums or vec == 1:
+        return False
+    if program.faults or program.row_outs:
+        return False
+    first, second = program.passes
+    known = {name for name, *_ in first.folds}
+    plain = all(how == "Sum" for _, how, _ in first.folds) and not (first.writes or second.folds)
+    early = not known & set(re.findall(r"\w+", program.gather))
+    if not (plain and early) or any(s.by or s.raw for s in work.inputs):
+        return False
+    steps = [(s, *layout.steps[s.name]) for s in work.inputs if s.role in ("rows", "column")]
+    whole = all(s.dtype.itemsize * vec in (4, 8, 16) for s, *_ in steps if s.role == "rows")
+    still = all(not any(outer) for s, outer, _ in steps if s.role == "column")
+    return whole and still and all(inner[-1] == 1 for *_, inner in steps)
