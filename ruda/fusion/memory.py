@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ruda.core.errors import ArgumentError, RudaError
+from ruda.core.errors import ArgumentError, OutOfMemoryError, RudaError
 from ruda.core.spec import Spec, spec_of
 from ruda.fusion.captured import Uncapturable
 from ruda.fusion.pytree import Given, rebuilt
@@ -17,6 +17,10 @@ from ruda.tensor.tensor import RudaTensor, wrap
 
 if TYPE_CHECKING:
     from ruda.fusion.program import Program
+
+
+# A first run takes less than so many times its live bytes, and so much more.
+_ROUGHLY, _ROOM = 2, 256 << 20
 
 
 class Memory(NamedTuple):
@@ -98,6 +102,24 @@ def _rehearsed(program: Program) -> Any:
         return None
     slots, outs = [s for _, s, _ in whole.arguments], [v.spec for v in whole.returned]
     return program.client.footprint(log, slots, outs)
+
+
+def check_room(program: Program) -> None:
+    """Raise ``OutOfMemoryError`` if a first run, operator by operator, cannot have what it needs.
+
+    It is asked where operators write into state on the way, which nothing would take back.
+    """
+    client = program.client
+    free = client.available()
+    # With so much room there is no need to look closely. A foreign allocator has memory elsewhere.
+    enough = _ROUGHLY * live_bytes(program.graph, program.wanted) + _ROOM <= free
+    if enough or client.pool.source is not client.driver:
+        return
+    found = _rehearsed(program)
+    if found is not None and found.first > free:
+        what = "the first call would run out of memory behind its first writes into state"
+        got = f"{found.first:,} bytes needed beside what is in use, {free:,} free"
+        raise OutOfMemoryError("compile", what, got, hint="a smaller batch, or memory=")
 
 
 def largest(

@@ -15,6 +15,7 @@ from ruda.fusion.copy_cost import copies_outweigh_launches
 from ruda.fusion.graph import Graph, Value
 from ruda.fusion.guard_builder import GuardBuilder
 from ruda.fusion.lint import Finding
+from ruda.fusion.memory import check_room
 from ruda.fusion.passes import improve
 from ruda.fusion.passes.recompute import Again, summary
 from ruda.fusion.preconditions import Preconditions
@@ -268,8 +269,10 @@ class Program:
         """As ``replayed``, operator by operator.
 
         Some of them overwrite state where it lies, long before the rest is committed: an interrupt
-        from the keyboard is heard behind that.
+        from the keyboard is heard behind that, and want of memory that can be foreseen before it.
         """
+        if whole.over and whole is self.captured:
+            check_room(self)
         with uninterrupted():
             out, calls = self.finish(given, whole.run(given), self.inside)
             commit(calls)

@@ -116,6 +116,39 @@ def test_places_that_a_broken_first_call_has_written_are_not_counted(
     assert cache.position.item() == calls.item() == 4
 
 
+def test_want_of_memory_that_can_be_foreseen_leaves_places_as_they_were(deferred: Any) -> None:
+    """Eager code that breaks off there has written them."""
+    place = ruda.asarray(np.array([1]), device="cuda:0")
+    x, pool = ruda.ones((), device="cuda:0"), deferred.pool
+
+    def made() -> tuple[Any, Any]:
+        cache = ruda.ones((4, 4), device="cuda:0")
+
+        def step(x: Any) -> Any:
+            with ruda.no_grad():
+                cache[place] = cache[place] * 0.5
+                return ruda.broadcast_to(x * cache.sum(), (1 << 19,)) + 1.0
+
+        return step, cache
+
+    (eager, there), (function, cache) = made(), made()
+    compiled = ruda.compile(function)
+    cache.numpy()
+    pool.limit = pool.reserved + (1 << 20)
+    try:
+        with pytest.raises(OutOfMemoryError, match="the device is out of memory"):
+            eager(x)
+        with pytest.raises(OutOfMemoryError, match="behind its first writes into state"):
+            compiled(x)
+    finally:
+        pool.limit = None
+    assert (there.numpy()[1, 0], cache.numpy()[1, 0]) == (0.5, 1.0)
+    for _ in range(3):
+        found = compiled(x)
+    assert cache.numpy()[1, 0] == 0.125 and found[0].item() == 13.5
+    assert "replayed as one graph" in compiled.explain()
+
+
 def test_an_interrupt_in_a_first_call_is_heard_when_all_has_happened(
     deferred: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
