@@ -37,6 +37,7 @@ def gradients(
     ``inputs`` are leaves or results of recorded operators; one that no output depends on gets
     None. ``seeds`` are the cotangents of the outputs, ones for single elements by default.
     """
+    _check_listed("gradients", outputs=outputs, inputs=inputs)
     for x in inputs:
         if x.node is None:
             what = "an input does not require grad"
@@ -46,6 +47,14 @@ def gradients(
     wanted = {x.node for x in inputs}
     found = _walked(live, wanted, create_graph, retain_graph or create_graph)
     return [found.get(x.node) for x in inputs]
+
+
+def _check_listed(op: str, **given: Any) -> None:
+    """Raise where a tensor stands for a list of tensors: its rows would be taken for them."""
+    for name, value in given.items():
+        if value.__class__ is RudaTensor:
+            expected = "a list or tuple of tensors"
+            raise DTypeError(op, f"{name} are one tensor", value.spec, expected, f"{name}=[x]")
 
 
 def _walked(
@@ -161,6 +170,7 @@ def jvp(fn: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[
     >>> jvp(lambda x: x * x, [ruda.asarray(3.0)], [ruda.asarray(1.0)])[1].item()
     6.0
     """
+    _check_listed("jvp", primals=primals, tangents=tangents)
     if len(primals) != len(tangents):
         raise ArgumentError("jvp", "one tangent per primal is needed", len(tangents), len(primals))
     outer, probes, leaves = _probed(tuple(primals), range(len(primals)), "jvp")

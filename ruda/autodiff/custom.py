@@ -58,7 +58,7 @@ def custom_op(
         shape=_shape_rule(shape),
         dtype=_dtype_rule(dtype),
         numpy=_reference(fn, len(args), attrs),
-        vjp=_vjps(vjp, title, len(args)),
+        vjp=_vjps(vjp, title, args, attrs),
         doc=inspect.getdoc(fn) or f"Custom operator {title}.",
     )
     return _public(op, fn, attrs)
@@ -110,16 +110,23 @@ def _dtype_rule(dtype: Any) -> Function:
     return lambda op, specs, *attrs: ((None,) * len(specs), fixed)
 
 
-def _vjps(vjp: Any, name: str, arity: int) -> Any:
+def _vjps(vjp: Any, name: str, args: tuple[str, ...], attrs: tuple[str, ...]) -> Any:
     if vjp is None:
 
         def missing(g: Any) -> Any:
             raise GradientError(name, "has no gradient", hint="custom_op(vjp=...)")
 
-        return (missing,) * arity
+        return (missing,) * len(args)
     rules_ = vjp if isinstance(vjp, tuple) else (vjp,)
-    if len(rules_) != arity:
-        raise ArgumentError("custom_op", "one vjp per tensor is needed", len(rules_), arity)
+    if len(rules_) != len(args):
+        expected = f"{len(args)}: of {', '.join(args)}"
+        raise ArgumentError("custom_op", "one vjp per tensor is needed", len(rules_), expected)
+    known = ("g", "out", *args, *attrs)
+    for rule in rules_:
+        asked = tuple(inspect.signature(rule).parameters)
+        if not {*asked} <= {*known, *(f"{arg}_spec" for arg in args)}:
+            expected = f"names among {', '.join(known)}"
+            raise ArgumentError("custom_op", "a vjp asks for what is not there", asked, expected)
     return rules_
 
 

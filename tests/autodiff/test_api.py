@@ -123,3 +123,13 @@ def test_a_pull_follows_an_output_that_was_changed_in_place() -> None:
     out *= 2.0
     assert pull(ruda.ones(2))[0].tolist() == [6.0, 6.0]
     assert pull(ruda.ones(2))[0].tolist() == [6.0, 6.0]
+
+
+def test_a_tensor_is_no_list_of_tensors() -> None:
+    x = ruda.tensor([1.0, 2.0], requires_grad=True)
+    with pytest.raises(ruda.DTypeError, match=r"jvp: primals are one tensor.*Try primals=\[x\]"):
+        ruda.jvp(lambda t: t * t, x, [x])
+    with pytest.raises(ruda.DTypeError, match="gradients: outputs are one tensor"):
+        ruda.gradients((x * x).sum(), [x])
+    with pytest.raises(ruda.DTypeError, match="gradients: inputs are one tensor"):
+        ruda.gradients([(x * x).sum()], x)

@@ -78,3 +78,13 @@ def test_mistakes_are_named() -> None:
         ruda.custom_op(lambda *xs: xs[0], name="test::many")
     with pytest.raises(RudaError, match="test::scaled_cube"):
         scaled_cube("three")
+
+
+def test_mistakes_in_custom_operators() -> None:
+    total = ruda.custom_op(lambda x: x.sum(), name="total_without_shape")
+    with pytest.raises(ruda.ShapeError, match=r"Got \(\). Expected \(3,\). Try custom_op\(shape"):
+        total(ruda.ones(3))
+    with pytest.raises(ruda.ArgumentError, match=r"Got 1\. Expected 2: of x, y"):
+        ruda.custom_op(lambda x, y: x + y, name="half_a_vjp", vjp=lambda g: g)
+    with pytest.raises(ruda.ArgumentError, match=r"Got \('g', 'z'\). Expected names among g, out"):
+        ruda.custom_op(lambda x: x, name="asks_for_z", vjp=lambda g, z: g)

@@ -434,7 +434,7 @@ def _settle(op: Any, result: Any, out: Spec, arrays: Sequence[Any]) -> Handle:
     if array.dtype is not dtype and array.dtype != dtype:
         array = array.astype(dtype)
     if array.shape != out.shape:
-        raise AssertionError(f"{op.name}: reference gave {array.shape}, rules say {out.shape}")
+        raise _misshapen(op, array.shape, out.shape)
     # A reference may return an operand as it is: rounding integers, moving to the same device.
     if array.base is not None or not array.flags.c_contiguous or any(array is a for a in arrays):
         array = _own(array, arrays)
@@ -443,6 +443,14 @@ def _settle(op: Any, result: Any, out: Spec, arrays: Sequence[Any]) -> Handle:
     handle.version = 0
     handle.views = None
     return handle
+
+
+def _misshapen(op: Any, got: Any, expected: Any) -> Exception:
+    """A row of ruda's is wrong then; of a custom operator it may be that its shape was not said."""
+    if op.grade == "custom":
+        hint = "custom_op(shape=...), a function of the operands' shapes"
+        return ShapeError(op.name, "the function's result does not fit", got, expected, hint)
+    return AssertionError(f"{op.name}: reference gave {got}, rules say {expected}")
 
 
 def _own(array: Any, arrays: Sequence[Any]) -> Any:
