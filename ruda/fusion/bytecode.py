@@ -84,8 +84,8 @@ def _read(code: CodeType) -> Facts:
             attributes.update(_words(constant))
     computed |= not names.isdisjoint(_READ_ALL) or not attributes.isdisjoint(_READ_ALL_OF)
     computed |= not attributes.isdisjoint(_READ_ALL) or ("copy", "copy") in chains
-    found = (frozenset(part) for part in (names, attributes, chains, imports))
-    return Facts(*found, computed)  # type: ignore[arg-type]
+    parts = frozenset(names), frozenset(attributes), frozenset(chains), frozenset(imports)
+    return Facts(*parts, computed)
 
 
 def _words(constant: Any) -> Iterator[str]:

@@ -357,7 +357,8 @@ class GuardBuilder:
             self._note(f"{path}.__class__", getattr, value, "__class__", cls)
         classes = (*value.__mro__, *cls.__mro__) if isinstance(value, type) else cls.__mro__
         if isinstance(value, EnumType):
-            out += [(f"{path}.{name}", member) for name, member in value.__members__.items()]
+            members: dict[str, Any] = {**value.__members__}
+            out += [(f"{path}.{name}", member) for name, member in members.items()]
         common = self._inherited(path, value, classes, names - fields.keys(), facts)
         return out + [(w, v) for w, v in common if not whole or _is_plain(w, v, named)]
 
@@ -368,8 +369,8 @@ class GuardBuilder:
         out, free = [], set()
         lacking: dict[type, set[str]] = {cls: set() for cls in classes if is_users(cls)}
         own = getattr(value, "__dict__", None)
-        for cls in lacking:
-            self._note(f"{cls.__qualname__}.__mro__", lineage, cls, None, cls.__mro__)
+        for users in lacking:
+            self._note(f"{users.__qualname__}.__mro__", lineage, users, None, users.__mro__)
         for name in names:
             cls = first_with(classes, name, lacking)
             item = MISSING if cls is None else vars(cls)[name]
@@ -417,7 +418,8 @@ def _is_plain(path: str, value: Any, named: Set[str]) -> bool:
         return True
     if isinstance(value, _CONTAINERS):
         return len(value) <= _LARGEST
-    is_object = is_users(type(value)) and not isinstance(value, Iterator)
+    cls: Any = type(value)
+    is_object = is_users(cls) and not isinstance(value, Iterator)
     return is_object or isinstance(value, RudaTensor)
 
 

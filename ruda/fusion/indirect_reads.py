@@ -22,10 +22,10 @@ def names_read(value: Any) -> frozenset[str]:
     """The attributes that an ``attrgetter`` or ``methodcaller`` reads, each step of a path."""
     if not isinstance(value, operator.attrgetter | operator.methodcaller):
         return frozenset()
-    _, given, *_ = value.__reduce__()
+    reduced: Any = value.__reduce__()
+    made, given = reduced[:2]
     if isinstance(value, operator.methodcaller):
         # With keywords it is made by a partial function of its class.
-        made = value.__reduce__()[0]
         name = made.args[0] if isinstance(made, functools.partial) else given[0]
         return frozenset((name,))
     return frozenset(part for path in given for part in path.split("."))

@@ -42,8 +42,8 @@ class Given:
             for name, value in kwargs.items():
                 self._take(value, f"argument {name!r}", key)
         except RecursionError:
-            for name, value in (*enumerate(args), *kwargs.items()):
-                refuse_loop(value, f"argument {name!r}")
+            for place, value in (*enumerate(args), *kwargs.items()):
+                refuse_loop(value, f"argument {place!r}")
             raise
         handles = [t.handle for t in self.leaves if t.__class__ is RudaTensor]
         self.roots = [h if h.root is None else h.root for h in handles]
