@@ -29,6 +29,10 @@ class Products(Queued):
         self.driver.require("a handle of cuBLASLt")
         return 77 + self.driver.index
 
+    def matmul_algo_get_heuristic(self, *given: int) -> None:
+        self.driver.require("a question to cuBLASLt")
+        super().matmul_algo_get_heuristic(*given)
+
     def matmul(self, handle: int, *given: int) -> None:
         self.driver.require("a product")
         assert handle == 77 + self.driver.index
@@ -70,7 +74,7 @@ def test_a_second_gpu_comes_late(
 ) -> None:
     clients = [devices._clients[devices.Device("cuda", i)] for i in (0, 1)]
     for client in clients:
-        client.order.crowded = client.guarded = client.guards.ordered = False
+        client.order.crowded = client.driver.crowded = False
     # Operator by operator, where launches are waited for.
     clients[0].blocking = blocking
     clients[0].driver.activate()
@@ -135,7 +139,8 @@ def test_clients_that_threads_make_at_once_know_of_each_other(
     ready = list(paired_clients())
     made: list[Any] = []
     for client in ready:
-        client.order.crowded, client.staging.others = False, ()
+        client.order.crowded = client.driver.crowded = False
+        client.staging.others = ()
 
     def make(device: Any) -> Any:
         made.append(device)
@@ -148,5 +153,5 @@ def test_clients_that_threads_make_at_once_know_of_each_other(
     found = in_threads(*works)
     assert found == [*ready, *ready]
     assert sorted(map(str, made)) == [*pair]
-    assert all(client.order.crowded and client.guarded for client in ready)
+    assert all(client.order.crowded and client.driver.crowded for client in ready)
     assert [client.staging.others for client in ready] == [[c.staging] for c in ready[::-1]]

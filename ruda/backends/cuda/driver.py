@@ -62,6 +62,8 @@ class Driver:
     launch = staticmethod(driver.launchKernel)
     # A kernel is compiled when it is first launched: most operators of a compiled step never are.
     lazy = True
+    # Whether the process uses another GPU as well.
+    crowded = False
     # Whether kernels of a graph begin before those ahead of them are over.
     chains = True
     errors: tuple[type[Exception], ...] = (
@@ -311,6 +313,8 @@ class Driver:
 
     def launch_graph(self, graph: tuple[int, int], stream: int) -> None:
         """Queue all of a graph."""
+        if self.crowded:
+            self.activate()
         runtime.graphLaunch(graph[1], stream)
 
     def release_graph(self, graph: tuple[int, int]) -> None:

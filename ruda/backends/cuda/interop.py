@@ -86,16 +86,18 @@ class Interop:
                 return allocate(self.pool, out)
             if not source.contiguous:
                 h = other.dense_copy(source, h)
-            stream = other.order.producer(h)
-            other.order.reads(h, stream)
-            self.driver.activate()
+            # With one stream there everything before and behind the copy is in that one.
+            stream = other.order.producer(h) if other.guarded else other.order.main
+            if other.guarded:
+                other.order.reads(h, stream)
             target, here = allocate(self.pool, out), self.now.stream
             _after(self.driver, here, other.driver, stream.ptr)
             self.driver.from_peer(target.address, h.address, nbytes, here, index)
             # Its memory is not to be changed or handed out before the copy has read it.
             _after(other.driver, stream.ptr, self.driver, here)
-            # Another thread may have ended the epoch in which it was read.
-            other.order.reads(h, stream)
+            if other.guarded:
+                # Another thread may have ended the epoch in which it was read.
+                other.order.reads(h, stream)
             self.faults.follow(other.faults)
             return target
 

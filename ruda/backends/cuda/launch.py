@@ -128,6 +128,23 @@ _spies: list[tuple[int, Callable[[Launcher], None], bool]] = []
 _plain = Launcher.__call__
 
 
+def _activated(self: Launcher, *values: int) -> None:
+    self._driver.activate()
+    _plain(self, *values)
+
+
+# What a launch is where nobody looks.
+_usual = _plain
+
+
+def activate_always() -> None:
+    """From now on each launch makes its GPU the current one first: there are several."""
+    global _usual
+    _usual = _activated
+    if not _spies:
+        Launcher.__call__ = _usual  # type: ignore[method-assign]
+
+
 def _spied(self: Launcher, *values: int) -> None:
     launches = True
     for thread, note, alone in list(_spies):
@@ -135,7 +152,7 @@ def _spied(self: Launcher, *values: int) -> None:
             note(self)
             launches = launches and not alone
     if launches:
-        _plain(self, *values)
+        _usual(self, *values)
 
 
 @contextmanager
@@ -153,7 +170,7 @@ def spied(note: Callable[[Launcher], None], alone: bool = False) -> Iterator[Non
     finally:
         _spies.remove(spy)
         if not _spies:
-            Launcher.__call__ = _plain  # type: ignore[method-assign]
+            Launcher.__call__ = _usual  # type: ignore[method-assign]
 
 
 def _refused(name: str, error: Exception, geometry: tuple[int, ...]) -> DeviceError:

@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from ruda.backends.cuda import launch
+
 _made: list[Any] = []
 # Two threads may each make the first client of another GPU: one of them has to see both.
 _turn = threading.Lock()
@@ -14,7 +16,8 @@ _turn = threading.Lock()
 def join(make: Callable[[], Any]) -> Any:
     """The client that ``make`` makes, once it and those of other GPUs know of each other.
 
-    With a second GPU in use, what is launched makes its own the current one first.
+    From then on what queues a kernel, a product or a graph makes its GPU the current one first.
+    Streams are no more than before: each client has its one until somebody makes a second.
     """
     with _turn:
         made = make()
@@ -27,7 +30,7 @@ def join(make: Callable[[], Any]) -> Any:
 
 def tell(clients: list[Any]) -> None:
     """Let ``clients``, one for each GPU, know of each other."""
+    launch.activate_always()
     for client in clients:
-        client.order.crowded = True
+        client.order.crowded = client.driver.crowded = True
         client.staging.others = [c.staging for c in clients if c is not client]
-        client.keep_order()

@@ -44,6 +44,7 @@ class PairedDriver(DeferredDriver):
 
     # Whether each reads the memory of the other.
     peers = False
+    crowded = False
 
     def __init__(self, host: Host, index: int) -> None:
         super().__init__()
@@ -219,6 +220,8 @@ class PairedDriver(DeferredDriver):
         return made
 
     def launch_graph(self, graph: Any, stream: int) -> None:
+        if self.crowded:
+            self.activate()
         self.require("a graph")
         self._own("a stream", stream)
         super().launch_graph(graph, stream)

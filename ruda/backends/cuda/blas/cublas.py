@@ -37,7 +37,7 @@ class Library:
         except ImportError:
             what, hint = "needs cuBLAS", 'pip install "ruda[cuda13]"'
             raise StrategyError("matmul", what, client.device, hint=hint) from None
-        self.now, self.order = client.now, client.order
+        self.now, self.order, self.driver = client.now, client.order, client.driver
         self.module = cublas
         client.driver.activate()
         self.handle = cublas.create()
@@ -52,6 +52,8 @@ class Library:
         if self.order.capture is not None:
             hint = "pip install nvmath-python, for cuBLASLt"
             self.order.capture.refuse("a product goes to cuBLAS by way of CuPy", hint)
+        if self.order.crowded:
+            self.driver.activate()
         self._stream(self.now.stream).use()
         if exact is not self.exact:
             self.module.setMathMode(self.handle, _EXACT_SUMS if exact else _ANY_SUMS)

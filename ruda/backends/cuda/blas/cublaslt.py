@@ -289,6 +289,8 @@ class _Product:
 
     def __call__(self, x: int, y: int, out: int, bias: int = 0, aux: int = 0) -> None:
         """Queue it with these addresses."""
+        if self._order.crowded:
+            self.library.client.driver.activate()
         at = self.pointed.get((bias, aux)) or self._at(bias, aux)
         joint = (x | y | out | bias | aux) & 255
         known = self.algorithms.get(joint)
@@ -386,6 +388,7 @@ def offers(client: Any, how: Arithmetic, shape: Geometry, ends: Ends) -> bool:
     key = how, shape, ends
     known = found.offered.get(key)
     if known is None:
+        client.driver.activate()
         at = _Descriptors(found.module, how, shape, shape.calls[0], ends)
         at.point(256 * ends.bias, 256 * ends.has_aux)
         known = found.offered[key] = bool(len(_algorithms(found, at, how, 256)))

@@ -152,6 +152,8 @@ class Graph:
             workspace = allocate(client.pool, room)
             if client.order.rehearsed:
                 return
+            if client.order.crowded:
+                client.driver.activate()
             set_stream(handle, now.stream)
             execute(dict(zip(numbers, addresses, strict=True)), workspace.address, handle)
 

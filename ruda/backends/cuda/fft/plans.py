@@ -70,6 +70,7 @@ class Plan:
     def run(self, source: int, target: int, direction: int) -> None:
         """Queue the transform between two addresses."""
         room = allocate(self.client.pool, self._room)
+        self.client.order.current()
         with self._lock:
             self.cufft.set_stream(self.number, self.client.now.stream)
             self.cufft.set_work_area(self.number, room.address)

@@ -42,6 +42,7 @@ class Library:
         out = allocate(client.pool, spec)
         if not n:
             return out
+        client.order.current()
         with self._lock, client.failures(op):
             self.module.set_stream(self.handle, client.now.stream)
             self.module.set_pseudo_random_generator_seed(self.handle, seed)

@@ -50,6 +50,7 @@ class Solver:
     def entered(self) -> Iterator[tuple[int, int]]:
         """Both handles, queueing in the caller's stream."""
         with self._lock:
+            self.client.order.current()
             stream = self.client.now.stream
             if stream != self._stream:
                 self.solver.set_stream(self._handles[0], stream)
