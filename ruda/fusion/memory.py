@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from ruda.core.errors import ArgumentError, OutOfMemoryError, RudaError
 from ruda.core.spec import Spec, spec_of
@@ -14,10 +14,6 @@ from ruda.fusion.schedule import live_bytes
 from ruda.fusion.sources import Held
 from ruda.ops.create import empty
 from ruda.tensor.tensor import RudaTensor, wrap
-
-if TYPE_CHECKING:
-    from ruda.fusion.program import Program
-
 
 # A first run takes less than so many times its live bytes, and so much more.
 _ROUGHLY, _ROOM = 2, 256 << 20
@@ -54,7 +50,7 @@ class Memory(NamedTuple):
         return "\n".join([*lines, *(f"  {name}: {amount(n)}" for name, n in parts.items())])
 
 
-def memory_of(program: Program, arguments: int = 0) -> Memory:
+def memory_of(program: Any, arguments: int = 0) -> Memory:
     """What ``program`` needs; ``arguments`` are bytes of arguments that are not there yet."""
     state = {id(s.handle.root or s.handle): _bytes(program, s) for s in _held(program)}
     made = [v for i in program.graph.instructions for v in i.outputs if v.memory is v and v.spec]
@@ -77,16 +73,16 @@ def memory_of(program: Program, arguments: int = 0) -> Memory:
     return Memory(held + live + arguments, sum(state.values()), 0, live, unplanned, outputs, False)
 
 
-def _held(program: Program) -> list[Held]:
+def _held(program: Any) -> list[Held]:
     sources = [v.payload for v in program.graph.inputs] + [s for s, _, _ in program.writes]
     return [s for s in sources if isinstance(s, Held)]
 
 
-def _bytes(program: Program, source: Held) -> int:
+def _bytes(program: Any, source: Held) -> int:
     return program.client.base(source.handle.root or source.handle).nbytes  # type: ignore[no-any-return]
 
 
-def _rehearsed(program: Program) -> Any:
+def _rehearsed(program: Any) -> Any:
     """What the device says of a run that does not happen; None where it cannot be asked."""
     if not hasattr(program.client, "rehearse"):
         return None
@@ -104,7 +100,7 @@ def _rehearsed(program: Program) -> Any:
     return program.client.footprint(log, slots, outs)
 
 
-def check_room(program: Program) -> None:
+def check_room(program: Any) -> None:
     """Raise ``OutOfMemoryError`` if a first run, operator by operator, cannot have what it needs.
 
     It is asked where operators write into state on the way, which nothing would take back.
@@ -123,7 +119,7 @@ def check_room(program: Program) -> None:
 
 
 def largest(
-    budget: int, args: Any, kwargs: Any, axis: int, trace: Callable[[Given, Any, Any], Program]
+    budget: int, args: Any, kwargs: Any, axis: int, trace: Callable[[Given, Any, Any], Any]
 ) -> int:
     """The most rows along ``axis`` with which a step stays within ``budget`` bytes; 0 for none."""
     first = next((t for t in Given(args, kwargs).leaves if t.__class__ is RudaTensor), None)
