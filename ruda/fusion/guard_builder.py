@@ -129,8 +129,6 @@ class GuardBuilder:
             self._unseen.add(id(found.__code__))
             self._kept.append(found.__code__)
             facts = facts_of(found.__code__)
-            # Its arguments may be any of the objects that were reached.
-            self._learn(facts.attributes, facts.computed)
             self._enter_globals(found.__globals__, facts)
             cells = zip(found.__code__.co_freevars, found.__closure__ or (), strict=True)
             local = {name: cell_value(cell, MISSING) for name, cell in cells}
@@ -245,8 +243,11 @@ class GuardBuilder:
             return []
         self._caches.append((path, value, facts))
         self._enter_unseen(inner)
-        kept = [(f"{path}()", item) for item in kept_by(value)[:_LARGEST]]
-        return [*kept, *self._attributes(path, value, facts)]
+        for item in kept_by(value)[:_LARGEST]:
+            # A key is an argument of the function, a result is read by who calls it.
+            self._walk(f"{path}()", item, facts_of(code))
+            self._walk(f"{path}()", item, facts)
+        return self._attributes(path, value, facts)
 
     def _wrapped(
         self, path: str, value: Any, held: list[tuple[str, Any]], facts: Facts

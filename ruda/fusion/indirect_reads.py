@@ -47,7 +47,7 @@ def kept_by(cached: Any) -> list[Any]:
     kept: list[Any] = []
     for held in found:
         # Without a bound they lie in a dict, else in links of a list, which shows them itself.
-        kept += held.values() if held.__class__ is dict else [held]
+        kept += (*held, *held.values()) if held.__class__ is dict else [held]
     # An iterator is a result like any other, and nobody can look into it.
     others = (types.FunctionType, type, Iterator)
     return [item for item in kept if not isinstance(item, others) and not _is_link(item)]
