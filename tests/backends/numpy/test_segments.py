@@ -188,6 +188,28 @@ def test_nan_and_infinity_pass() -> None:
     close(found, (F.relu(x @ w) @ w).numpy())
 
 
+def test_zeros_keep_the_sign_that_eager_code_gives_them() -> None:
+    odd = [0.0, -0.0, 1e-42, -1e-42, 1.0, -1.0, np.inf, -np.inf, np.nan]
+    x, w = ruda.asarray(np.resize(np.float32(odd), (128, 128))), ruda.asarray(normal(128, 128))
+
+    def step(x: Any) -> Any:
+        leaf = x.detach().requires_grad_()
+        y = F.relu(leaf)
+        ((y * leaf) @ w).sum().backward()
+        return y.detach(), leaf.grad, (x * 0.5) @ w, x + x, x - x, x * x
+
+    compiled = ruda.compile(step)
+    for _ in range(2):
+        with np.errstate(all="ignore"):
+            both = list(zip(compiled(x), step(x), strict=True))
+        for found, expected in both:
+            np.testing.assert_array_equal(found.numpy(), expected.numpy())
+            zero = expected.numpy() == 0
+            signs = (np.signbit(t.numpy()[zero]) for t in (found, expected))
+            np.testing.assert_array_equal(*signs)
+    assert segments(compiled)
+
+
 def test_steps_of_several_threads_keep_apart() -> None:
     failures: list[str] = []
 

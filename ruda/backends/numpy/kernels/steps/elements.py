@@ -47,8 +47,8 @@ def _two(cells, part):
 def relu(cells, part):
     x, out = _one(cells, part)
     for i in range(out.size):
-        # A NaN stays one.
-        out[i] = _F(0) if x[i] < _F(0) else x[i]
+        # A NaN stays one, and -0.0 becomes 0.0.
+        out[i] = _F(0) if x[i] <= _F(0) else x[i]
     return 0
 
 
