@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from ruda.core.config import VARIABLES
 from tests.sources import ROOT
 
 PAGES = [
@@ -108,6 +109,12 @@ def test_quotations_are_exact(page: str) -> None:
 @pytest.mark.parametrize("page", PAGES)
 def test_paths_exist(page: str) -> None:
     assert not missing((ROOT / page).read_text("utf-8"), ROOT)
+
+
+def test_every_environment_variable_is_told() -> None:
+    text = (ROOT / "docs/settings.md").read_text("utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| (?:`(\w+)` )?\| (.*) \|$", text, re.M)
+    assert {name: (default, what) for name, default, what in rows} == VARIABLES
 
 
 def test_the_checks_find_mistakes(tmp_path: Path) -> None:
