@@ -193,10 +193,8 @@ def test_zeros_keep_the_sign_that_eager_code_gives_them() -> None:
     x, w = ruda.asarray(np.resize(np.float32(odd), (128, 128))), ruda.asarray(normal(128, 128))
 
     def step(x: Any) -> Any:
-        leaf = x.detach().requires_grad_()
-        y = F.relu(leaf)
-        ((y * leaf) @ w).sum().backward()
-        return y.detach(), leaf.grad, (x * 0.5) @ w, x + x, x - x, x * x
+        y = F.relu(x)
+        return y, F.relu(x * y), (y @ w) + x, x + x, x - x, x / x
 
     compiled = ruda.compile(step)
     for _ in range(2):
