@@ -93,8 +93,11 @@ class Captured:
         self.calculations = [i for i in graph.instructions if i.plan is None]
         self.fixed: dict[Value, Value] = {}
         self.arguments: list[tuple[Any, Any, Any]] = []
-        # What copies an argument to its slot, and the slot's address, and the argument.
+        # What copies an argument to its slot, and the slot's address, and the argument; and those
+        # that one launch brings together with the page.
         self.copies: list[tuple[Callable[..., None], int, Any]] = []
+        self.together: list[Any] = []
+        self.inlet: Any = None
         # By operator, once they are measured, and the bytes that a copy moves in a second.
         self.times: dict[Instruction, float] = {}
         self.bandwidth: float | None = None
@@ -146,7 +149,11 @@ class Captured:
         self.replay = Replay(inner, [self.fixed.get(v, v) for v in needed])
         for _, value in self.rest:
             client.writer(value.spec, value.spec)
-        self.copies = [(client.writer(s, s), slot.address, f) for slot, s, f in self.arguments]
+        small = [(slot, f) for slot, s, f in self.arguments if client.brings(s)]
+        self.inlet = client.inlet([slot for slot, _ in small], self.page)
+        self.together = [] if self.inlet is None else [f for _, f in small]
+        rest = [a for a in self.arguments if self.inlet is None or not client.brings(a[1])]
+        self.copies = [(client.writer(s, s), slot.address, f) for slot, s, f in rest]
         return inside
 
     def _place_scalars(self, graph: Graph) -> None:
@@ -300,6 +307,8 @@ class Captured:
     def run(self, given: Given) -> Callable[[Value], Any]:
         """One run; returns what finds the values that leave it."""
         client = self.client
+        numbers = self._numbers(given)
+        page = [numbers[v] for v in self.numbers]
         if client.guarded:
             for slot, spec, source in self.arguments:
                 client.write(spec, slot, spec, source.fetch(given))
@@ -307,9 +316,11 @@ class Captured:
             # One stream, and memory that is nobody else's: there is nothing more to look at.
             for write, address, source in self.copies:
                 write(address, source.fetch(given))
-        numbers = self._numbers(given)
-        if self.page is not None:
-            self.page.store([numbers[v] for v in self.numbers])
+        if self.inlet is not None and not client.guarded:
+            brought = [source.fetch(given).address for source in self.together]
+            self.inlet.bring(brought, self.page.bits(page) if page else ())
+        elif self.page is not None:
+            self.page.store(page)
         made: dict[Value, Any] = {}
         runs = self.runs
         runs.begun += 1

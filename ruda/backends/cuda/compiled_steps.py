@@ -10,6 +10,8 @@ from ruda.backends.cuda import graphs
 from ruda.backends.cuda.blas import gelu_ends, gemm, small_region
 from ruda.backends.cuda.donation import donating
 from ruda.backends.cuda.faults import traced
+from ruda.backends.cuda.inlets import Inlet, suits
+from ruda.backends.cuda.inlets import inlet as inlet_of
 from ruda.backends.cuda.launch import Launcher
 from ruda.backends.cuda.memory import Place, ViewHandle, allocate, handle_over
 from ruda.backends.cuda.memory_layout import Layout
@@ -75,11 +77,16 @@ class Page:
         """Queue the numbers of the next replay."""
         if self.client.guarded:
             touch(self.client.order, (), (self.memory,))
-        bits = [_bits(number) for number in numbers]
+        bits = self.bits(numbers)
         for i, launch in enumerate(self.launchers):
             part = bits[i * _PART : (i + 1) * _PART]
             room = (0,) * (launch.room - len(part))
             launch(self.slots[i * _PART].address, len(part), *part, *room)
+
+    @staticmethod
+    def bits(numbers: Sequence[Any]) -> list[int]:
+        """Each of ``numbers`` as the 8 bytes that operators read."""
+        return [_bits(number) for number in numbers]
 
 
 class _Store(Launcher):
@@ -250,6 +257,14 @@ class Steps(Planning):
     def page(self, count: int) -> Page:
         """Room for ``count`` Python scalars."""
         return Page(self, count)
+
+    def inlet(self, slots: Sequence[Any], page: Page | None) -> Inlet | None:
+        """One launch for arguments that come to ``slots`` and for ``page``; None for one thing."""
+        return inlet_of(self, slots, page, 0 if page is None else len(page.slots))
+
+    def brings(self, spec: Spec) -> bool:
+        """Whether such an argument is copied by that launch."""
+        return suits(spec)
 
     def _draws(self, plan: Any, places: tuple[int, ...]) -> bool:
         """Whether the scalars are a seed and a draw number that a kernel finds in a page itself."""
