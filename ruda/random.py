@@ -43,7 +43,14 @@ randperm = permutation
 
 
 def seed(value: int) -> Generator:
-    """Start the default generator anew from ``value``, an integer from 0 to 2**64 - 1."""
+    """Start the default generator anew from ``value``, an integer from 0 to 2**64 - 1.
+
+    >>> _ = ruda.random.seed(7)
+    >>> first = ruda.random.uniform(2).tolist()
+    >>> _ = ruda.random.seed(7)
+    >>> ruda.random.uniform(2).tolist() == first
+    True
+    """
     return default_generator.manual_seed(value)
 
 
@@ -60,14 +67,22 @@ def rand(*shape: Any, **options: Any) -> RudaTensor:
 
 
 def randn(*shape: Any, **options: Any) -> RudaTensor:
-    """``normal`` with mean 0 and std 1, the shape as separate integers or one tuple."""
+    """``normal`` with mean 0 and std 1, the shape as separate integers or one tuple.
+
+    >>> randn(2, 3).shape
+    (2, 3)
+    """
     return normal(_joined(shape), **options)
 
 
 def multinomial(
     input: RudaTensor, num_samples: int, replacement: bool = False, *, generator: Any = None
 ) -> RudaTensor:
-    """``categorical`` on probabilities, without replacement unless asked for."""
+    """``categorical`` on probabilities, without replacement unless asked for.
+
+    >>> multinomial(ruda.asarray([0.0, 1.0, 1.0]), 2).sum().item()
+    3
+    """
     return categorical(input, num_samples, replacement=replacement, generator=generator)
 
 

@@ -36,6 +36,10 @@ def gradients(
 
     ``inputs`` are leaves or results of recorded operators; one that no output depends on gets
     None. ``seeds`` are the cotangents of the outputs, ones for single elements by default.
+
+    >>> x = ruda.tensor([1.0, 2.0], requires_grad=True)
+    >>> [g.tolist() for g in gradients([(x * x).sum()], [x])]
+    [[2.0, 4.0]]
     """
     _check_listed("gradients", outputs=outputs, inputs=inputs)
     for x in inputs:

@@ -136,7 +136,13 @@ class ModeSwitch(ContextDecorator):
 
 
 def no_grad() -> ModeSwitch:
-    """Record nothing on the tape inside the block, or inside the decorated function."""
+    """Record nothing on the tape inside the block, or inside the decorated function.
+
+    >>> weight = ruda.tensor([1.0], requires_grad=True)
+    >>> with ruda.no_grad():
+    ...     (weight * 2).requires_grad
+    False
+    """
     return ModeSwitch(lambda mode: mode.but(grad=False) if mode.special else _PLAIN[False])
 
 
@@ -155,6 +161,11 @@ def autocast(dtype: Any = "bfloat16", enabled: bool = True) -> ModeSwitch:
 
     Which operators are lowered or raised is the ``cast`` column of the operator table. Raises
     ``DTypeError`` unless ``dtype`` is float16 or bfloat16.
+
+    >>> x = ruda.ones((2, 2))
+    >>> with ruda.autocast("bfloat16"):
+    ...     (x @ x).dtype, ruda.nn.functional.softmax(x).dtype
+    (ruda.bfloat16, ruda.float32)
     """
     low = as_dtype(dtype, "autocast")
     if not low.is_half:

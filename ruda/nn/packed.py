@@ -127,7 +127,12 @@ def pad_sequence(
 
 
 def pack_sequence(sequences: Sequence[RudaTensor], enforce_sorted: bool = True) -> PackedSequence:
-    """``pack_padded_sequence`` of tensors ``[T_i, *]`` of different lengths."""
+    """``pack_padded_sequence`` of tensors ``[T_i, *]`` of different lengths.
+
+    >>> packed = pack_sequence([ruda.ones((3, 2)), ruda.ones((1, 2))])
+    >>> packed.data.shape
+    (4, 2)
+    """
     lengths = [x.shape[0] for x in sequences]
     return pack_padded_sequence(pad_sequence(sequences), lengths, False, enforce_sorted)
 

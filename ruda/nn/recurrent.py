@@ -343,7 +343,12 @@ class RNNCell(_Cell):
 
 
 class LSTMCell(_Cell):
-    """One step of ``LSTM``: a state is a pair ``(h, c)``."""
+    """One step of ``LSTM``: a state is a pair ``(h, c)``.
+
+    >>> h, c = ruda.nn.LSTMCell(3, 5)(ruda.ones((2, 3)))
+    >>> h.shape
+    (2, 5)
+    """
 
     _gates = 4
     _parts = 2

@@ -218,6 +218,9 @@ def glu(x: RudaTensor, /, axis: int = -1) -> RudaTensor:
     """The first half of ``x`` along ``axis`` times the sigmoid of the second half.
 
     Raises ``ShapeError`` for an odd length.
+
+    >>> glu(ruda.asarray([1.0, 2.0, 0.0, 0.0])).tolist()
+    [0.5, 1.0]
     """
     place = normalize_axis(axis, x.ndim, "glu")
     size = x.shape[place]

@@ -86,6 +86,9 @@ def to(x: RudaTensor, device: Any, /, *, non_blocking: bool = False) -> RudaTens
 
     Raises ``DeviceError`` for a device that is not there. The copy is differentiable.
     ``non_blocking`` allows a copy between host and GPU to go on while Python does.
+
+    >>> to(ruda.ones(2), "float64").dtype
+    ruda.float64
     """
     if isinstance(device, DType) or device in DTYPE_NAMES:
         return astype(x, device, copy=False)

@@ -37,5 +37,9 @@ def isclose(
 def allclose(
     x1: Any, x2: Any, /, *, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False
 ) -> bool:
-    """Whether every element of ``x1`` is close to ``x2``, as a Python bool."""
+    """Whether every element of ``x1`` is close to ``x2``, as a Python bool.
+
+    >>> allclose(ruda.asarray([1.0, 2.0]), ruda.asarray([1.0, 2.00001]))
+    True
+    """
     return bool(all(isclose(x1, x2, rtol=rtol, atol=atol, equal_nan=equal_nan)))

@@ -111,13 +111,21 @@ def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) 
 
 
 def zeros(shape: Any, *, dtype: Any = None, device: Any = None) -> RudaTensor:
-    """Zeros of ``shape``; the default float without ``dtype``."""
+    """Zeros of ``shape``; the default float without ``dtype``.
+
+    >>> zeros((2, 3), dtype="int32").tolist()
+    [[0, 0, 0], [0, 0, 0]]
+    """
     kind = float_dtype(dtype, device, "zeros")
     return _full(0, normalize_shape(shape, "zeros"), kind, _place(device))
 
 
 def ones(shape: Any, *, dtype: Any = None, device: Any = None) -> RudaTensor:
-    """Ones of ``shape``; the default float without ``dtype``."""
+    """Ones of ``shape``; the default float without ``dtype``.
+
+    >>> ones(2).tolist()
+    [1.0, 1.0]
+    """
     kind = float_dtype(dtype, device, "ones")
     return _full(1, normalize_shape(shape, "ones"), kind, _place(device))
 
@@ -226,7 +234,11 @@ def linspace(
     device: Any = None,
     endpoint: bool = True,
 ) -> RudaTensor:
-    """``num`` evenly spaced values from ``start`` to ``stop``, which counts if ``endpoint``."""
+    """``num`` evenly spaced values from ``start`` to ``stop``, which counts if ``endpoint``.
+
+    >>> linspace(0.0, 1.0, 5).tolist()
+    [0.0, 0.25, 0.5, 0.75, 1.0]
+    """
     ends = [as_scalar(v) for v in (start, stop)]
     if None in ends:
         raise DTypeError("linspace", "start and stop are scalars", (start, stop))

@@ -95,7 +95,11 @@ def tril(x: RudaTensor, /, *, k: int = 0) -> RudaTensor:
 
 
 def triu(x: RudaTensor, /, *, k: int = 0) -> RudaTensor:
-    """``x [..., m, n]`` with zeros below diagonal ``k`` of each matrix."""
+    """``x [..., m, n]`` with zeros below diagonal ``k`` of each matrix.
+
+    >>> triu(ruda.ones((2, 2), dtype="int32")).tolist()
+    [[1, 1], [0, 1]]
+    """
     return _triu(x, index(k, "triu", "k"))
 
 

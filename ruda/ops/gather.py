@@ -131,6 +131,9 @@ def index_add(x: RudaTensor, index: RudaTensor, src: Any, /, *, axis: int = 0) -
     """``x`` with ``src`` added to the slices of ``axis`` that ``index [n]`` names.
 
     ``src`` broadcasts to the shape of ``x`` with n on ``axis``; repeated places add up.
+
+    >>> index_add(ruda.zeros(3), ruda.asarray([0, 2, 2]), ruda.asarray([1.0, 2.0, 3.0])).tolist()
+    [1.0, 0.0, 5.0]
     """
     places = _places("index_add", index, x)
     if places.spec.ndim != 1:
@@ -146,6 +149,9 @@ def index_put(
 
     ``indices`` is a tuple of tensors of integers or booleans for the leading axes; ``values``
     broadcasts to the shape of ``x[indices]``.
+
+    >>> index_put(ruda.zeros(3), (ruda.asarray([0, 2]),), 1.0).tolist()
+    [1.0, 0.0, 1.0]
     """
     key = tuple(indices) if isinstance(indices, tuple | list) else (indices,)
     return put_at("index_put", x, key, values, "add" if accumulate else "set")
@@ -162,6 +168,9 @@ def masked_select(x: RudaTensor, mask: RudaTensor, /) -> RudaTensor:
     """The elements of ``x`` where ``mask``, which broadcasts with it, is true, row-major, 1-d.
 
     Reads the values of ``mask``.
+
+    >>> masked_select(ruda.asarray([1, 2, 3]), ruda.asarray([True, False, True])).tolist()
+    [1, 3]
     """
     shape = broadcast_shapes("masked_select", x.spec.shape, mask.spec.shape)
     if mask.spec.dtype.kind != "bool":

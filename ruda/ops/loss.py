@@ -68,7 +68,11 @@ def mse_loss(input: RudaTensor, target: RudaTensor, *, reduction: str = "mean") 
 @composite
 @given_tensors
 def l1_loss(input: RudaTensor, target: RudaTensor, *, reduction: str = "mean") -> RudaTensor:
-    """``|input - target|``; arguments and errors as ``mse_loss``."""
+    """``|input - target|``; arguments and errors as ``mse_loss``.
+
+    >>> l1_loss(ruda.asarray([0.0, 3.0]), ruda.asarray([1.0, 0.0])).item()
+    2.0
+    """
     a, b = matched("l1_loss", input, target, reduction)
     return finished(abs(a - b), input, reduction)
 
@@ -99,6 +103,9 @@ def huber_loss(
     """``d² / 2`` where ``d = |input - target|`` is below ``delta``, else ``delta (d - delta / 2)``.
 
     Arguments and errors as ``mse_loss``; ``delta`` is above 0. Huber, 1964.
+
+    >>> huber_loss(ruda.asarray([0.0, 3.0]), ruda.asarray([1.0, 0.0]), reduction="none").tolist()
+    [0.5, 2.5]
     """
     a, b = matched("huber_loss", input, target, reduction)
     width = real_number("huber_loss", "delta", delta, 0, ends="(]")
@@ -197,6 +204,9 @@ def nll_loss(
     """``-input[target]`` along ``axis``: cross-entropy of log-probabilities.
 
     ``weight [V]``, ``ignore_index`` and ``reduction`` as ``cross_entropy``; so are the errors.
+
+    >>> nll_loss(ruda.asarray([[-1.0, -2.0], [-3.0, -4.0]]), ruda.asarray([0, 1])).item()
+    2.5
     """
     name = "nll_loss"
     check_reduction(name, reduction)

@@ -191,7 +191,11 @@ def permute_dims(x: RudaTensor, /, axes: Sequence[int]) -> RudaTensor:
 
 
 def broadcast_to(x: RudaTensor, /, shape: Any) -> RudaTensor:
-    """``x`` repeated to ``shape`` along axes of length 1 and new leading ones; a view."""
+    """``x`` repeated to ``shape`` along axes of length 1 and new leading ones; a view.
+
+    >>> broadcast_to(ruda.asarray([1, 2]), (3, 2)).tolist()
+    [[1, 2], [1, 2], [1, 2]]
+    """
     return _expand(x, normalize_shape(shape, "broadcast_to"))
 
 
@@ -204,7 +208,11 @@ def broadcast_arrays(*arrays: RudaTensor) -> list[RudaTensor]:
 
 @given_tensors
 def expand_dims(x: RudaTensor, /, axis: Any = 0) -> RudaTensor:
-    """``x`` with axes of length 1 at ``axis`` (one or several) of the result; a view."""
+    """``x`` with axes of length 1 at ``axis`` (one or several) of the result; a view.
+
+    >>> expand_dims(ruda.ones((2, 3)), axis=1).shape
+    (2, 1, 3)
+    """
     shape = list(x.spec.shape)
     given = (axis,) if not isinstance(axis, Sequence) else axis
     for place in normalize_axes(given, len(shape) + len(given), "expand_dims"):
@@ -214,7 +222,11 @@ def expand_dims(x: RudaTensor, /, axis: Any = 0) -> RudaTensor:
 
 @given_tensors
 def squeeze(x: RudaTensor, /, axis: Any = None) -> RudaTensor:
-    """``x`` without the axes ``axis``, which must have length 1 (None: all of those); a view."""
+    """``x`` without the axes ``axis``, which must have length 1 (None: all of those); a view.
+
+    >>> squeeze(ruda.ones((2, 1, 3)), axis=1).shape
+    (2, 3)
+    """
     if axis is None:
         axes: Shape = tuple(i for i, n in enumerate(x.spec.shape) if n == 1)
     else:
@@ -227,7 +239,11 @@ def squeeze(x: RudaTensor, /, axis: Any = None) -> RudaTensor:
 
 @given_tensors
 def flip(x: RudaTensor, /, *, axis: Any = None) -> RudaTensor:
-    """``x`` with the order along ``axis`` (one, several, or None for all) reversed; a view."""
+    """``x`` with the order along ``axis`` (one, several, or None for all) reversed; a view.
+
+    >>> flip(ruda.asarray([1, 2, 3])).tolist()
+    [3, 2, 1]
+    """
     return _flip(x, normalize_axes(axis, x.spec.ndim, "flip"))
 
 
@@ -243,7 +259,11 @@ def matrix_transpose(x: RudaTensor, /) -> RudaTensor:
 @composite
 @given_tensors
 def moveaxis(x: RudaTensor, source: Any, destination: Any, /) -> RudaTensor:
-    """``x`` with the axes ``source`` at the places ``destination``, the others in their order."""
+    """``x`` with the axes ``source`` at the places ``destination``, the others in their order.
+
+    >>> moveaxis(ruda.ones((2, 3, 4)), -1, 0).shape
+    (4, 2, 3)
+    """
     rank = x.ndim
     take = tuple(source) if isinstance(source, Sequence) else (source,)
     put = tuple(destination) if isinstance(destination, Sequence) else (destination,)
@@ -279,7 +299,11 @@ def swapaxes(x: RudaTensor, axis1: int, axis2: int, /) -> RudaTensor:
 
 @given_tensors
 def transpose(x: RudaTensor, axis1: int = -2, axis2: int = -1, /) -> RudaTensor:
-    """``swapaxes``, of the last two axes unless others are named; a view."""
+    """``swapaxes``, of the last two axes unless others are named; a view.
+
+    >>> transpose(ruda.ones((2, 3, 4)), 0, 1).shape
+    (3, 2, 4)
+    """
     return swapaxes(x, axis1, axis2)
 
 

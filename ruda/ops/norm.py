@@ -271,6 +271,9 @@ def rms_norm(
     """``x / sqrt(mean(x²) + eps) * weight`` along ``axis``; dtypes and errors as ``layer_norm``.
 
     Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019.
+
+    >>> rms_norm(ruda.asarray([3.0, 4.0])).tolist()
+    [0.848..., 1.131...]
     """
     check_tensors("rms_norm", weight=weight)
     number = positive("rms_norm", "eps", eps)

@@ -87,6 +87,9 @@ def segment_max(
 
     An id that does not occur gives -inf, or the least value of an integer dtype. The gradient is
     divided evenly among equal maxima.
+
+    >>> segment_max(ruda.asarray([1.0, 5.0, 2.0]), ruda.asarray([0, 0, 1])).tolist()
+    [5.0, 2.0]
     """
     return _extreme("segment_max", x, segment_ids, num_segments, "max")
 

@@ -90,7 +90,11 @@ def softmax(x: RudaTensor, axis: int = -1) -> RudaTensor:
 
 @given_tensors
 def log_softmax(x: RudaTensor, axis: int = -1) -> RudaTensor:
-    """``log(softmax(x, axis))`` without its loss of small values; see ``softmax``."""
+    """``log(softmax(x, axis))`` without its loss of small values; see ``softmax``.
+
+    >>> log_softmax(ruda.asarray([0.0, 1000.0])).tolist()
+    [-1000.0, 0.0]
+    """
     return _log_softmax(x, normalize_axis(axis, x.ndim, "log_softmax"))
 
 

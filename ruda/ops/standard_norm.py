@@ -342,6 +342,9 @@ def group_norm(
     """Standardise ``input [N, C, *S]`` over groups of channels; ``weight``, ``bias [C]`` as usual.
 
     Dtypes and errors as ``layer_norm``. Wu and He, "Group Normalization", 2018.
+
+    >>> group_norm(ruda.asarray([[[1.0, 3.0], [10.0, 30.0]]]), 2).shape
+    (1, 2, 2)
     """
     name, groups = "group_norm", index(num_groups, "group_norm", "num_groups")
     number = positive(name, "eps", eps)

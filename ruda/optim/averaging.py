@@ -163,6 +163,16 @@ class SWA(_Average):
     ``update()`` at the end of each epoch or cycle, with a rate that stays high; then ``apply()`` or
     ``swapped()``, and ``update_batch_norm`` for the running statistics of the averaged weights.
     Izmailov et al., "Averaging weights leads to wider optima and better generalization" (2018).
+
+    >>> layer = ruda.nn.Linear(1, 1, bias=False)
+    >>> swa = ruda.optim.SWA(layer)
+    >>> for value in (1.0, 3.0):
+    ...     with ruda.no_grad():
+    ...         _ = layer.weight.assign(value)
+    ...     swa.update()
+    >>> with swa.swapped():
+    ...     layer.weight.item()
+    2.0
     """
 
     def __init__(self, model: Module, *, buffers: bool = False) -> None:

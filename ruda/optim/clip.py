@@ -75,7 +75,13 @@ def clip_factor(norm: RudaTensor, max_norm: Any) -> RudaTensor:
 
 @given_tensors
 def grad_norm(parameters: RudaTensor | Iterable[RudaTensor], norm_type: float = 2.0) -> RudaTensor:
-    """The norm of all gradients together, a 0-d tensor; 0 where there are none."""
+    """The norm of all gradients together, a 0-d tensor; 0 where there are none.
+
+    >>> weight = ruda.tensor([3.0, 4.0], requires_grad=True)
+    >>> (weight * weight / 2).sum().backward()
+    >>> grad_norm([weight]).item()
+    5.0
+    """
     with no_grad():
         return _norm(_gradients(parameters, "grad_norm"), norm_type, "grad_norm")
 
@@ -94,7 +100,14 @@ def _norm(grads: list[RudaTensor], kind: float, op: str) -> RudaTensor:
 
 @given_tensors
 def clip_grad_value_(parameters: RudaTensor | Iterable[RudaTensor], clip_value: float) -> None:
-    """Hold every element of the gradients inside ±``clip_value``."""
+    """Hold every element of the gradients inside ±``clip_value``.
+
+    >>> weight = ruda.tensor([3.0, -0.5], requires_grad=True)
+    >>> (weight * weight / 2).sum().backward()
+    >>> clip_grad_value_([weight], 1.0)
+    >>> weight.grad.tolist()
+    [1.0, -0.5]
+    """
     with no_grad():
         grads = _gradients(parameters, "clip_grad_value_")
         overwrite_each(OPS["clip"], grads, (grads, -clip_value, clip_value))
