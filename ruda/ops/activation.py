@@ -205,7 +205,7 @@ def _swiglu_backward(g: RudaTensor, gate: RudaTensor, up: RudaTensor) -> Any:
     accepts=FLOAT,
 )
 def swiglu(gate: RudaTensor, up: RudaTensor) -> RudaTensor:
-    """``silu(gate) * up``: the gated unit of most language models.
+    """``swiglu(gate, up)`` is ``silu(gate) * up``, the gated unit of most language models.
 
     Source: N. Shazeer, "GLU Variants Improve Transformer" (2020).
     """

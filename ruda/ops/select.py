@@ -37,7 +37,7 @@ where = row(
     vjp=(None, lambda g, cond: where(cond, g, 0), lambda g, cond: where(cond, 0, g)),
     accepts=dtypes.ARITHMETIC,
     exact=True,
-    doc="``x`` where the bool ``cond`` holds, else ``y``; all three broadcast.",
+    doc="``where(cond, x, y)``: ``x`` where the bool ``cond`` holds, else ``y``; all broadcast.",
 )
 
 lerp = row(
@@ -54,7 +54,7 @@ lerp = row(
         lambda g, x, y: g * (y - x),
     ),
     accepts=FLOAT,
-    doc="The point ``x + (y - x) * weight`` on the way from ``x`` to ``y``; all three broadcast.",
+    doc="``lerp(x, y, weight)``: the point ``x + (y - x) * weight`` on the way from x to y.",
 )
 
 _clip = row(
