@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -62,6 +64,52 @@ def test_the_first_one_is_told_and_then_forgotten(device: str, x: ruda.Tensor) -
     ruda.take(x, places(device, -5), axis=0)
     with pytest.raises(IndexRangeError, match="Got -5"):
         x.numpy()
+
+
+def test_of_two_threads_that_find_a_fault_one_raises(device: str, x: ruda.Tensor) -> None:
+    ruda.take(x, places(device, 7), axis=0)
+    record, both = x.client.faults, threading.Barrier(2)
+
+    class Words(list[int]):
+        """The record, of which two threads have seen at once that there is something in it."""
+
+        def __getitem__(self, place: Any) -> Any:
+            found = super().__getitem__(place)
+            both.wait(timeout=60)
+            return found
+
+    words, record._words = record._words, Words(record._words)
+
+    def look() -> str:
+        try:
+            record.check()
+        except IndexRangeError as error:
+            return str(error)
+        return ""
+
+    try:
+        with ThreadPoolExecutor(2) as threads:
+            found = [done.result() for done in [threads.submit(look) for _ in range(2)]]
+        assert record._words == [0, 0, 0, 0]
+    finally:
+        record._words = words
+        words[:] = [0, 0, 0, 0]
+    assert sorted(map(bool, found)) == [False, True] and "Got 7 at" in max(found)
+
+
+def test_places_of_several_threads_have_numbers_of_their_own(x: ruda.Tensor) -> None:
+    from ruda.backends.cuda import faults
+
+    form = faults.Form("take", x.spec, (0,), (4,), True)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            places = [(i, "here.py:1") for i in range(4000)]
+            made = list(threads.map(lambda at: faults._intern(form, at, "here.py:1", None), places))
+    finally:
+        sys.setswitchinterval(before)
+    assert len(set(made)) == len(made)
 
 
 def test_each_operator_says_its_name(device: str, x: ruda.Tensor) -> None:

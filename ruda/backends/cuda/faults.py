@@ -153,6 +153,7 @@ class Site:
 
 _sites: dict[int, Site] = {}
 _last = 0
+_turn = threading.Lock()
 
 
 class _Traced(threading.local):
@@ -209,9 +210,11 @@ def _intern(
     runs: Runs | None = None,
 ) -> int:
     global _last
-    _last += 1
-    number = form.numbers[key] = _last
-    _sites[number % _REMEMBERED] = Site(number, form, at, name, runs)
+    with _turn:
+        # Two threads that count at once would share a number, and one have the other's line.
+        number = _last = _last + 1
+        _sites[number % _REMEMBERED] = Site(number, form, at, name, runs)
+    form.numbers[key] = number
     return number
 
 
@@ -235,12 +238,15 @@ class Faults:
         # Of GPUs from which something was copied to this one: what is read here may be of theirs.
         self._before: set[Faults] = set()
         self._words: Any = None
+        self._turn = threading.Lock()
         self._record = self._claimed = 0
 
     def parameters(self, form: Form | Domain) -> tuple[int, int, int]:
         """The slots of a kernel's ``Faults``: for one launch by the calling line."""
         if self._words is None:
-            self._make()
+            with self._turn:
+                if self._words is None:
+                    self._make()
         return self._record, self._claimed, site_of(form)
 
     def _make(self) -> None:
@@ -269,12 +275,18 @@ class Faults:
     def check(self) -> None:
         """Raise what was recorded and forget it; call it once the device's work is done."""
         words = self._words
-        if words is not None and words[0]:
-            self._raise(*words)
+        if words is None or not words[0]:
+            return
+        with self._turn:
+            # Another thread may have found it meanwhile: one of them raises.
+            found = tuple(words)
+            if not found[0]:
+                return
+            words[:] = [0, 0, 0, 0]
+            self._driver.fill(self._claimed, 0, 4, self._now.stream)
+        self._raise(*found)
 
     def _raise(self, number: int, value: int, offset: int, which: int) -> None:
-        self._words[:] = [0, 0, 0, 0]
-        self._driver.fill(self._claimed, 0, 4, self._now.stream)
         value, offset = (v - (1 << 64) if v >> 63 else v for v in (value, offset))
         found = _sites.get(number % _REMEMBERED)
         if found is None or found.number != number:

@@ -61,6 +61,8 @@ class EmulatedDriver:
     opened = 0
     lazy = False
     errors: tuple[type[Exception], ...] = (EmulatedFailure,)
+    # A kernel's library is loaded once, whatever the drivers: its fibers are of one launch.
+    _one_at_a_time = threading.Lock()
 
     def __init__(self) -> None:
         self.launches: list[str] = []
@@ -80,7 +82,6 @@ class EmulatedDriver:
         self._layouts: dict[int, list[int]] = {}
         # The first numbers mean the streams that every library knows.
         self._streams = itertools.count(101)
-        self._one_at_a_time = threading.Lock()
 
     def range_begin(self, name: str) -> None:
         self.ranges.append(name)
@@ -390,5 +391,7 @@ def _compile(text: str, name: str, library: Path) -> None:
         includes = [f"-I{_precompiled(library.parent)}", f"-I{HERE}", f"-I{compiler.INCLUDE}"]
         command = ["g++", *_OPTIONS, *includes, str(source), "-o", str(result)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, f"{name} does not compile as C++:\n{done.stderr[:4000]}"
+        # Below 0 is a signal: on a busy machine the compiler may be killed for want of memory.
+        ended = f"{name} does not compile as C++ (status {done.returncode}):\n{done.stderr[:4000]}"
+        assert done.returncode == 0, ended
         os.replace(result, library)
