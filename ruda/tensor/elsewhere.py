@@ -74,6 +74,7 @@ class Elsewhere:
     """An attribute that is not there: reading it raises ``AttributeError`` with ruda's name.
 
     A ``__getattr__`` on the class would say as much, and make each read of what is there slower.
+    The class itself shows what ruda has in its place.
     """
 
     __slots__ = ("name",)
@@ -81,6 +82,11 @@ class Elsewhere:
     def __init__(self, name: str) -> None:
         self.name = name
 
+    def __repr__(self) -> str:
+        return f"<not there: try {NAMES[self.name]}>"
+
     def __get__(self, instance: Any, owner: Any = None) -> Any:
+        if instance is None:
+            return self
         what = f"'RudaTensor' object has no attribute {self.name!r}"
         raise AttributeError(f"{what}. Try {NAMES[self.name]}")
