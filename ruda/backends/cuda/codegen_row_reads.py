@@ -102,30 +102,45 @@ def skew_of(kernel: Rows) -> str:
 
 
 def kept(kernel: Rows) -> list[str]:
-    """The columns' packs of a thread on their way into shared memory.
-
-    Where rows begin anywhere all those of a block begin alike: packs are moved to where they do.
-    """
-    mine = "p % GROUPS == group && " * (kernel.groups > 1)
+    """The columns' packs of a thread on their way into shared memory, or a place for them."""
     lines = ["    DYNAMIC_SHARED(char, columns);"]
-    if kernel.skewed and not kernel.piped:
-        # The loose element of a thread is the same in all its rows.
-        lines += [f"    {pack_of(kernel, i, True)} {i.name}_lone = {{}};" for i in kernel.kept]
-    lines.append("    {")
-    if kernel.skewed and not kernel.piped:
-        first = next(i.name for i in kernel.of("rows"))
-        (start,) = starts_of(kernel, [first], "(start < at.rows ? start : 0)")
-        lines += [f"    const i64 {start};", f"    {skew_of(kernel)}"]
-        lones = (f"{i.name}_lone = fetch<1>({i.name}_data + alone);" for i in kernel.kept)
-        lines.append(f"    if (alone >= 0) {{ {' '.join(lones)} }}")
-    lines += [
-        "#pragma unroll",
+    if not kernel.alike or kernel.piped:
+        return [*lines, "    {", *_kept_all(kernel), "    fetches_end();", "    }"]
+    # The loose element of a thread is the same in all its rows.
+    return lines + [f"    {pack_of(kernel, i, True)} {i.name}_lone = {{}};" for i in kernel.kept]
+
+
+def kept_alike(kernel: Rows) -> list[str]:
+    """The columns' packs moved to where all rows of the block begin, while its first is read."""
+    if not kernel.alike:
+        return []
+    first = next(i.name for i in kernel.of("rows"))
+    (start,) = starts_of(kernel, [first], "start")
+    lones = (f"{i.name}_lone = fetch<1>({i.name}_data + alone);" for i in kernel.kept)
+    lines = [
+        "    if (first == start) {",
+        f"    const i64 {start};",
+        f"    {skew_of(kernel)}",
+        f"    if (alone >= 0) {{ {' '.join(lones)} }}",
+        *_kept_all(kernel),
+        "    }",
+    ]
+    return [f"    {line}" for line in lines]
+
+
+def _kept_all(kernel: Rows) -> list[str]:
+    mine = "p % GROUPS == group && " * (kernel.groups > 1)
+    # Beside a row in registers there is no room for all packs at a time.
+    few = " 1" * (kernel.alike and not kernel.piped)
+    return [
+        f"#pragma unroll{few}",
         "    for (int p = 0; p < PER; ++p) {",
         f"        {pack_at(kernel)}",
         f"        if ({mine}i < {end_of(kernel)}) {{",
         *(line for i in kernel.kept for line in _kept_packs(kernel, i)),
+        "        }",
+        "    }",
     ]
-    return [*lines, "        }", "    }", "    fetches_end();", "    }"]
 
 
 def _kept_packs(kernel: Rows, i: Input) -> list[str]:
@@ -133,6 +148,8 @@ def _kept_packs(kernel: Rows, i: Input) -> list[str]:
     pad, at = " " * 12, _kept_at(kernel, i.name)
     size = min(16, i.dtype.itemsize * kernel.vec)
     step, part = kernel.slots * size, size // i.dtype.itemsize
+    if kernel.alike and not kernel.piped:
+        return [f"{pad}keep_across<{kernel.slots}, VEC>({at}, {i.name}_data, i, n);"]
     if kernel.skewed:
         to = f"reinterpret_cast<{stored(i.dtype)}*>({at} + k / {part} * {step})[k % {part}]"
         return [f"{pad}EACH {to} = {i.name}_data[i + k];"]

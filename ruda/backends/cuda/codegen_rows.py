@@ -16,6 +16,7 @@ from ruda.backends.cuda.codegen_row_reads import (
     declared,
     first_of,
     kept,
+    kept_alike,
     load,
     skew_of,
     starts_of,
@@ -100,7 +101,9 @@ def _header(kernel: Rows) -> str:
 
 def _more(kernel: Rows) -> str:
     """The header of rows that begin anywhere, or of columns in shared memory in parts."""
-    parts = any(i.dtype.itemsize * kernel.vec > 16 for i in kernel.kept)
+    parts = (kernel.alike and not kernel.piped) or any(
+        i.dtype.itemsize * kernel.vec > 16 for i in kernel.kept
+    )
     names = ("skewed_rows",) * kernel.skewed + ("kept_columns",) * parts
     return "".join(f'\n#include "ruda/{name}.cuh"' for name in names)
 
@@ -160,12 +163,13 @@ def _rows(kernel: Rows) -> str:
         lines += ahead_of(kernel)
     else:
         lines.append(load(kernel, "row", ""))
+    lines += kept_alike(kernel)
     lines += _row_starts(kernel, held)
     lines.append(indented(program.before, 8))
     last = program.passes[-1] if sums else None
     for each in program.passes:
         if kernel.keeps and each is program.passes[-1]:
-            lines.append("        fetches_arrive<0>();")
+            lines += ["        fetches_arrive<0>();"] * (not kernel.alike)
             if kernel.groups > 1:
                 lines.append("        if (first == start) __syncthreads();")
         lines += sweep(kernel, each, gathers=each is last)
