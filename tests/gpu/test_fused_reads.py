@@ -75,9 +75,47 @@ def test_rows_of_a_table_are_normalised_where_they_are_read(device: str, dtype: 
     np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance)
 
 
+FACTS: dict[str, Callable[..., Any]] = {
+    "of chosen rows": lambda t, i: ((t[i] * 2).sum(axis=-1), ruda.exp(t[i]).max(axis=-1)),
+    "of chosen rows, which are kept": lambda t, i: ((x := t[i] * 2), x.mean(axis=-1)),
+    "of all rows": lambda t, i: (ruda.abs(t).sum(axis=-1), (t * t).mean(axis=-1), t.min(axis=-1)),
+    "of columns": lambda t, i: (ruda.abs(t).sum(axis=0), (t * t).mean(axis=0), t.max(axis=0)),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("width", [30, 1024, 5003, 40000])
+@pytest.mark.parametrize("name", FACTS)
+def test_facts_of_rows_and_columns(device: str, name: str, width: int, dtype: str) -> None:
+    table, i = normal(device, dtype, 600, width), places(device, 200, 600)
+    step = ruda.compile(FACTS[name])
+    for _ in range(2):
+        found = step(table, i)
+    # The order of sums is another one: each result beside that of its operators in float64.
+    wanted = FACTS[name](table.astype("float64"), i)
+    for got, want in zip(found, wanted, strict=True):
+        assert got.dtype.name == dtype
+        exact = want.numpy()
+        bound = (2**-7 if dtype == "bfloat16" else 1e-5) * max(1.0, float(np.abs(exact).max()))
+        np.testing.assert_allclose(got.astype("float64").numpy(), exact, rtol=0, atol=bound)
+
+
+def test_what_a_call_changes_comes_by_one_launch(device: str) -> None:
+    step = ruda.compile(lambda x, y, n, rate: (x * rate + y[:, None], y.sum() * n))
+    for call in range(6):
+        x = normal(device, "float32", 300, 1001, seed=call)
+        y = normal(device, "float64", 301, seed=call)[1:].astype("float32")
+        n = ruda.asarray(np.int8(call), device=device)
+        out, total = step(x, y, n, 0.5 + call)
+        wanted = x.numpy() * np.float32(0.5 + call) + y.numpy()[:, None]
+        np.testing.assert_allclose(out.numpy(), wanted, rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(total.numpy(), y.numpy().sum() * call, rtol=1e-4, atol=1e-4)
+    assert "replayed as one graph" in step.explain()
+
+
 def test_an_index_out_of_range_is_told_by_a_replay(device: str) -> None:
     table, added = normal(device, "float32", 4, 8), normal(device, "float32", 3, 8)
-    for last in (lambda x: x * 2, F.layer_norm):
+    for last in (lambda x: x * 2, F.layer_norm, lambda x: x.sum(axis=-1)):
         step = ruda.compile(lambda t, i, y, last=last: last(F.embedding(i, t) + y))
         good = ruda.asarray(np.array([0, 1, 2]), device=device)
         for _ in range(2):
