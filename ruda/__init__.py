@@ -35,6 +35,7 @@ from ruda.core.dtypes import (
     uint64,
 )
 from ruda.core.dtypes import bool_ as bool
+from ruda.core.elsewhere import NAMES as _ELSEWHERE
 from ruda.core.errors import (
     ArgumentError,
     AxisError,
@@ -54,7 +55,6 @@ from ruda.core.errors import (
 )
 from ruda.core.mode import autocast, enable_grad, inference_mode, is_grad_enabled, no_grad
 from ruda.core.precision import explain_precision, precision
-from ruda.elsewhere import NAMES as _ELSEWHERE
 from ruda.namespace import __array_namespace_info__
 from ruda.ops.activation import (
     celu,

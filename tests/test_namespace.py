@@ -8,7 +8,7 @@ from operator import attrgetter
 import pytest
 
 import ruda
-from ruda.elsewhere import NAMES
+from ruda.core.elsewhere import DATA, NAMES, NN, OPTIM
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -19,6 +19,18 @@ def test_names_from_elsewhere_are_hinted_at(name: str) -> None:
     assert targets
     for target in targets:
         assert callable(attrgetter(target)(ruda))
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "hint"),
+    [(m, n, h) for m, d in (("nn", NN), ("optim", OPTIM), ("data", DATA)) for n, h in d.items()],
+)
+def test_names_of_other_modules_are_hinted_at(module: str, name: str, hint: str) -> None:
+    with pytest.raises(AttributeError, match=f"'ruda.{module}' has no attribute '{name}'. Try "):
+        getattr(getattr(ruda, module), name)
+    for target in re.findall(r"ruda\.([\w.]+)", hint):
+        assert attrgetter(target)(ruda) is not None
+    assert not hasattr(getattr(ruda, module), "frobnicate")
 
 
 def test_other_unknown_names_get_no_hint() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ruda.core.elsewhere import DATA as _ELSEWHERE
+from ruda.core.elsewhere import refusing as _refusing
 from ruda.data import known
 from ruda.data.arrays import MappedDataset, TokenDataset
 from ruda.data.collate import Pack, Packed, PackedRows, Pad, Padded, bins, collate
@@ -37,3 +39,6 @@ from ruda.data.samplers import (
     WeightedSampler,
 )
 from ruda.data.text import TextDataset
+
+# Not by a plain assignment: for type checkers a module that has it has all names.
+globals()["__getattr__"] = _refusing("ruda.data", _ELSEWHERE)

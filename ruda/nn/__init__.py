@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ruda.core.elsewhere import NN as _ELSEWHERE
+from ruda.core.elsewhere import refusing as _refusing
 from ruda.nn import functional, init, parametrize
 from ruda.nn.activation import (
     ELU,
@@ -178,3 +180,6 @@ from ruda.nn.transformer import (
     TransformerEncoderLayer,
 )
 from ruda.nn.vocabulary import AdaptiveLogSoftmaxWithLoss, AdaptiveOutput, LinearCrossEntropyLoss
+
+# Not by a plain assignment: for type checkers a module that has it has all names.
+globals()["__getattr__"] = _refusing("ruda.nn", _ELSEWHERE)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ruda.core.elsewhere import OPTIM as _ELSEWHERE
+from ruda.core.elsewhere import refusing as _refusing
 from ruda.optim.accumulator import GradientAccumulator
 from ruda.optim.adam import Adam, AdamW
 from ruda.optim.adaptive import Adadelta, Adagrad, RMSprop
@@ -28,3 +30,6 @@ from ruda.optim.muon import Muon
 from ruda.optim.scaler import GradScaler
 from ruda.optim.schedule import Schedule
 from ruda.optim.sgd import SGD
+
+# Not by a plain assignment: for type checkers a module that has it has all names.
+globals()["__getattr__"] = _refusing("ruda.optim", _ELSEWHERE)
