@@ -5,14 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ContextDecorator
 from contextvars import ContextVar, Token
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from ruda.core.dtypes import DType, as_dtype
 from ruda.core.errors import DTypeError
 
 if TYPE_CHECKING:
     from ruda.core.contracts import Recorder, Tracer
-    from ruda.core.precision import Precision
+
+
+class Precision(NamedTuple):
+    """What arithmetic is allowed: ``"tf32"`` rounds float32 factors to 10 bits of mantissa.
+
+    ``half_reduction`` lets partial sums of half products be added in the half type,
+    ``fp16_accumulate`` lets float16 products accumulate in float16.
+    """
+
+    matmul: str = "ieee"
+    conv: str = "ieee"
+    rnn: str = "ieee"
+    half_reduction: bool = False
+    fp16_accumulate: bool = False
+
+
+IEEE = Precision()
 
 
 class Mode:

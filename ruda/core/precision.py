@@ -6,28 +6,12 @@ A setting is a permission: where a device has no such arithmetic, IEEE runs, and
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from ruda.core.devices import client as client_of
 from ruda.core.errors import ArgumentError
-from ruda.core.mode import MODE, Mode, ModeSwitch
+from ruda.core.mode import IEEE, MODE, Mode, ModeSwitch, Precision
 
-
-class Precision(NamedTuple):
-    """What is allowed: ``"tf32"`` rounds float32 factors to 10 bits of mantissa.
-
-    ``half_reduction`` lets partial sums of half products be added in the half type,
-    ``fp16_accumulate`` lets float16 products accumulate in float16.
-    """
-
-    matmul: str = "ieee"
-    conv: str = "ieee"
-    rnn: str = "ieee"
-    half_reduction: bool = False
-    fp16_accumulate: bool = False
-
-
-IEEE = Precision()
 _ALLOWED = {str: ("ieee", "tf32"), bool: (False, True)}
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from ruda.core.devices import client as client_of
 from ruda.core.dtypes import CATEGORY_NAMES, DType, integer_range
 from ruda.core.errors import DeviceError, DTypeError
-from ruda.core.precision import Precision
+from ruda.core.mode import Precision
 from ruda.core.shapes import check_addressable
 from ruda.core.spec import Spec, spec_of, weak_spec
 from ruda.tensor.entry import entry

@@ -14,7 +14,7 @@ from ruda.backends.cuda.blas import cublas, cublaslt, layout, small, tune
 from ruda.backends.cuda.memory import Place
 from ruda.core import dtypes
 from ruda.core.dtypes import DType
-from ruda.core.precision import Precision
+from ruda.core.mode import Precision
 from ruda.core.spec import Spec, spec_of
 
 # cublasComputeType_t.

@@ -12,7 +12,7 @@ from typing import Any
 from ruda.backends.cuda.blas import cublaslt, layout
 from ruda.backends.cuda.memory import allocate
 from ruda.core.dtypes import bfloat16
-from ruda.core.precision import IEEE
+from ruda.core.mode import IEEE
 from ruda.core.spec import Spec, is_absent, spec_of
 
 _ARITHMETIC_COMPUTE = 68

@@ -29,7 +29,7 @@ from ruda.backends.cuda.blas.dispatch import (
 from ruda.backends.cuda.memory import allocate
 from ruda.core import dtypes
 from ruda.core.errors import StrategyError
-from ruda.core.precision import IEEE, Precision
+from ruda.core.mode import IEEE, Precision
 from ruda.core.shapes import contiguous_strides
 from ruda.core.spec import Spec, is_absent, spec_of
 from ruda.tensor.dispatch import OPS

@@ -11,7 +11,7 @@ from ruda.backends.cuda.memory import allocate
 from ruda.backends.cuda.prim import conv as own
 from ruda.core.dtypes import DType
 from ruda.core.errors import StrategyError
-from ruda.core.precision import IEEE
+from ruda.core.mode import IEEE
 from ruda.core.shapes import Shape
 from ruda.core.spec import Spec, spec_of
 

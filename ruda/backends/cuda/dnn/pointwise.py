@@ -15,7 +15,7 @@ from typing import Any
 from ruda.backends.cuda.blas import gemm
 from ruda.backends.cuda.blas.dispatch import Task
 from ruda.backends.cuda.dnn.graph import is_ordered
-from ruda.core.precision import IEEE
+from ruda.core.mode import IEEE
 from ruda.core.shapes import Shape
 from ruda.core.spec import Spec, spec_of
 from ruda.tensor.dispatch import OPS
