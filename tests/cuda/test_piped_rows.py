@@ -22,7 +22,7 @@ def pipes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
     def choose(threads: int, blocks: int) -> None:
         monkeypatch.setattr(row_pipes, "PIPES", ((threads, blocks),))
-        monkeypatch.setattr(row_pipes, "_PIPED", 0)
+        monkeypatch.setattr(row_pipes, "_SHORT", 0)
         clear_plans()
 
     yield choose
