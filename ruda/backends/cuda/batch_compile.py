@@ -65,7 +65,7 @@ def headers_of(source: str) -> tuple[str, ...]:
 
 
 def program(sources: Sequence[str]) -> str:
-    """One program with the kernels of all ``sources``, whose headers get on with each other."""
+    """One program with the kernels of all ``sources``, whose headers may be included together."""
     headers = dict.fromkeys(line for source in sources for line in headers_of(source))
     parts = []
     for k, source in enumerate(sources):
@@ -107,7 +107,7 @@ def _names_of(source: str) -> _Names:
 def grouped(sources: Sequence[str], most: int) -> list[list[str]]:
     """``sources`` in at most ``most`` programs that take about as long as each other.
 
-    Sources that do not get on with each other are apart, in a program for each kind at least.
+    Sources that cannot share a program are apart, in a program for each kind at least.
     """
     kinds: list[tuple[_Names, list[str]]] = []
     for source in sources:
