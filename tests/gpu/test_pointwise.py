@@ -29,6 +29,7 @@ def plan_of(dy: ruda.Tensor, x: ruda.Tensor, layout: str, strategy: str = "auto"
 
 # Many pixels, few of many channels (parts would be larger than the operands), one image.
 SHAPES = [((4, 24, 9, 7), 16), ((3, 96, 2, 2), 80), ((1, 8, 33), 5), ((2, 6, 3, 4, 5), 7)]
+SHAPES += [((5, 12, 1, 1), 20), ((2, 20, 1, 6), 17)]
 
 
 @pytest.mark.parametrize("layout", rows.LAYOUTS)

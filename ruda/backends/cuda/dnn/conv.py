@@ -117,6 +117,8 @@ def forward(client: Any, plan: Any) -> Callable[..., Any] | None:
     def make(graph: Any, x: Any, w: Any, settings: dict[str, Any]) -> Any:
         return graph.conv_fprop(image=x, weight=w, **settings)
 
+    if pointwise.fits_image(plan):
+        return pointwise.bind_image(client, plan)
     x, w = (s.shape for s in plan.specs)
     how = stem.halved(x, w, plan.out.shape, plan.out.dtype, plan.attrs)
     if how is not None and _vendor_lacks(plan.out.dtype) is None:
@@ -130,6 +132,8 @@ def data_backward(client: Any, plan: Any) -> Callable[..., Any] | None:
     def make(graph: Any, dy: Any, w: Any, settings: dict[str, Any]) -> Any:
         return graph.conv_dgrad(loss=dy, filter=w, **settings)
 
+    if pointwise.fits_image(plan):
+        return pointwise.bind_image(client, plan)
     return _by(client, plan, plan.attrs[1:], make)
 
 

@@ -21,13 +21,17 @@ from ruda.core.spec import Spec, spec_of
 from ruda.tensor.dispatch import OPS
 
 Ready = Callable[[Any], Any]
+# Channels below which a product for each image is slow (three, of 224 x 224: ten times cuDNN).
+_FEW = 16
 _OVER_IMAGES = ((0,), False, None)
 
 
 def fits(plan: Any) -> bool:
     """Whether ``conv_weight_backward`` is left to us, and is a product that cuDNN is slow at."""
     kernel, *settings = plan.attrs
-    return _is_product(plan, kernel, settings) and (is_ordered(plan) or _is_exact(plan))
+    few = min(plan.out.shape[0], plan.out.size // plan.out.shape[0]) < _FEW
+    wanted = is_ordered(plan) or (_is_exact(plan) and not few)
+    return _is_product(plan, kernel, settings) and wanted
 
 
 def _is_product(plan: Any, kernel: Shape, settings: Sequence[Any]) -> bool:
@@ -50,7 +54,8 @@ def bind(client: Any, plan: Any, together: bool | None = None) -> Callable[..., 
     made = [_planes(client, spec, layout) for spec in plan.specs]
     (_, high, pixels), deep = made[0][1].shape, made[1][1].shape[1]
     if together is None:
-        together = layout == "nhwc" or high * deep > (high + deep) * pixels
+        large = high * deep > (high + deep) * pixels
+        together = layout == "nhwc" or large or min(high, deep) < _FEW
     product = (_of_pixels if together else _of_images)(client, plan, *(spec for _, spec in made))
 
     def run(hdy: Any, hx: Any) -> Any:
@@ -74,7 +79,7 @@ def bind_image(client: Any, plan: Any) -> Callable[..., Any]:
     steps = w.strides[0], w.strides[channels]
     matrix = spec_of(client, (w.shape[0], w.shape[channels]), w.dtype, steps)
     ready, planes = _planes(client, image, layout)
-    if layout == "nchw":
+    if layout == "nchw" and planes.shape[2] > 1:
         matrix = matrix if forward else _turned(client, matrix)
         multiply = _product(client, plan, matrix, planes, plan.out)
         return _named(lambda himage, hw: multiply(hw, ready(himage)))
@@ -98,7 +103,9 @@ def _planes(client: Any, spec: Spec, layout: str) -> tuple[Ready, Spec]:
         dense = spec_of(client, spec.shape, spec.dtype)
         strides, ready = dense.strides, client.copier(dense, spec)
     shape = spec.shape[0], spec.shape[channels], math.prod(spec.shape[i] for i in pixels)
-    steps = strides[0], strides[channels], strides[pixels[-1]]
+    # An axis of one pixel has any stride.
+    inner = next((strides[i] for i in reversed(pixels) if spec.shape[i] > 1), 1)
+    steps = strides[0], strides[channels], inner
     return ready, spec_of(client, shape, spec.dtype, steps)
 
 
@@ -108,13 +115,15 @@ def _as_it_is(handle: Any) -> Any:
 
 def _is_even(shape: Shape, strides: Shape, axes: list[int]) -> bool:
     """Whether neighbouring axes are one axis."""
-    steps = [(shape[i], strides[i]) for i in axes]
+    steps = [(shape[i], strides[i]) for i in axes if shape[i] > 1]
     return all(s == t * n for (_, s), (n, t) in pairwise(steps))
 
 
 def _of_images(client: Any, plan: Any, dy: Spec, x: Spec) -> Callable[..., Any]:
     """A product for each image, and their sum."""
     turned = _turned(client, x)
+    if dy.shape[0] == 1:
+        return _product(client, plan, dy, turned, plan.out)
     parts = spec_of(client, (dy.shape[0], *plan.out.shape), plan.out.dtype)
     total = OPS["sum"].lookup((parts,), _OVER_IMAGES)
     multiply = _product(client, plan, dy, turned, parts)
@@ -133,8 +142,8 @@ def _rows(client: Any, spec: Spec) -> tuple[Ready, Spec]:
     lying = _turned(client, spec)
     images, pixels, channels = lying.shape
     if _is_even(lying.shape, lying.strides, [0, 1]) and lying.strides[2] == 1:
-        rows = spec_of(client, (images * pixels, channels), spec.dtype, lying.strides[1:])
-        return _as_it_is, rows
+        step = lying.strides[1 if pixels > 1 else 0]
+        return _as_it_is, spec_of(client, (images * pixels, channels), spec.dtype, (step, 1))
     dense = spec_of(client, lying.shape, spec.dtype)
     rows = spec_of(client, (images * pixels, channels), spec.dtype)
     return client.copier(dense, lying), rows
