@@ -19,7 +19,9 @@ def launched(function: Any) -> tuple[Any, list[str]]:
     launches = client_of("cuda").driver.launches
     start = len(launches)
     result = function()
-    return result, [n for n in launches[start:] if not n.startswith(("copy", "store_numbers"))]
+    return result, [
+        n for n in launches[start:] if not n.startswith(("copy", "store_numbers", "bring_"))
+    ]
 
 
 def normal(*shape: int, dtype: str = "float32", seed: int = 0, device: str = "cuda") -> ruda.Tensor:

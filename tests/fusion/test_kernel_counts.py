@@ -134,6 +134,9 @@ GRAPHS: dict[str, tuple[Plain, tuple[int, ...], str, tuple[str, ...]]] = {
         ("folded_index_multiply_sum",)),
     "a softmax by hand of chosen rows": (lambda x: softmax(x[places(x, 40)]), X, "float32",
         ("folded_index_max",)),
+    "long chosen rows of no whole packs": (
+        lambda x: (x[places(x, 200)] * 2).sum(axis=-1), (256, 16391), "float32",
+        ("gather", "folded_multiply_sum")),
     "rows put together, and a norm": (
         lambda x: F.layer_norm(ruda.concat([x, x * 2], axis=0)), X, "float32",
         ("multiply", "concat", "layer_norm")),
@@ -169,6 +172,7 @@ MORE = {
     "a softmax of chosen rows": 40 * 8,
     "sums of chosen rows": 40 * 8,
     "a softmax by hand of chosen rows": 40 * 8,
+    "long chosen rows of no whole packs": 2 * 200 * 16391 * 4 + 200 * 8,
     "rows put together, and a norm": 7 * 256 * 64 * 4 + 2 * 512 * 4,
     "dropout in front of a norm": 3 * 256 * 64 * 4,
     "noise alone": -256 * 64 * 4,
