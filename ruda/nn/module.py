@@ -87,8 +87,9 @@ class Module:
         elif is_parameter(value) or isinstance(value, Module):
             if isinstance(value, Module):
                 self._check_below(name, value)
-            self._forget(name)
-            (self._modules if isinstance(value, Module) else self._parameters)[name] = value
+            group: Any = self._modules if isinstance(value, Module) else self._parameters
+            self._forget(name, group)
+            group[name] = value
         elif name in self._parameters or name in self._buffers:
             self._replace(name, value)
         elif name in self._modules and value is None:
@@ -111,10 +112,12 @@ class Module:
             what, hint = f"{found} would be the module that it lies in", "a tuple around it"
             raise ArgumentError(type(self).__name__, what, hint=hint)
 
-    def _forget(self, name: str) -> None:
+    def _forget(self, name: str, kept: Any = None) -> None:
+        """Drop ``name``, but for its place in ``kept``, which is for what is to replace it."""
         vars(self).pop(name, None)
         for group in (self._parameters, self._buffers, self._modules):
-            group.pop(name, None)
+            if group is not kept:
+                group.pop(name, None)
         self._transient.discard(name)
 
     def _replace(self, name: str, value: Any) -> None:
@@ -166,7 +169,7 @@ class Module:
         if value is not None and not isinstance(value, RudaTensor):
             raise DTypeError("register_buffer", "not a tensor", type(value).__name__)
         state_changed(self, name, value)
-        self._forget(name)
+        self._forget(name, self._buffers)
         self._buffers[name] = value
         if not persistent:
             self._transient.add(name)
@@ -175,7 +178,7 @@ class Module:
         """The same as setting the attribute; None keeps the name without a parameter."""
         if value is None:
             state_changed(self, name, _DELETED)
-            self._forget(name)
+            self._forget(name, self._parameters)
             self._parameters[name] = None
         else:
             setattr(self, name, value)

@@ -33,6 +33,23 @@ def test_a_sequential_is_a_sequence() -> None:
     assert list(model) == parts[:1]
 
 
+def test_what_is_replaced_keeps_its_place() -> None:
+    first, second, third = layers(3)
+    model = nn.Sequential(first, second, third)
+    step = ruda.compile(lambda x: model(x))
+    assert step(ruda.ones((3, 1))).shape == (3, 4)
+    model[0] = nn.Linear(1, 2)
+    model[1] = nn.Linear(2, 3, bias=False)
+    assert model(ruda.ones((3, 1))).shape == step(ruda.ones((3, 1))).shape == (3, 4)
+    names = ["0.weight", "0.bias", "1.weight", "2.weight", "2.bias"]
+    assert [name for name, _ in model.named_parameters()] == names
+    third.weight = nn.Parameter(ruda.zeros((4, 3)))
+    assert [name for name, _ in third.named_parameters()] == ["weight", "bias"]
+    parts = nn.ModuleList([first, second])
+    parts[0] = third
+    assert list(parts) == [third, second]
+
+
 def test_a_sequential_takes_names() -> None:
     model = nn.Sequential({"first": nn.Linear(2, 3), "last": nn.Linear(3, 1)})
     assert next(iter(model.state_dict())) == "first.weight"
