@@ -81,3 +81,21 @@ def test_sums_over_rows_stay_as_they_are(device: str, rng: np.random.Generator) 
         found.append([t.to("cpu") for t in pull(place(seed))])
     for got, want in zip(*found, strict=True):
         assert_close(got, want.numpy(), length=1001)
+
+
+@pytest.mark.parametrize(("n", "held"), [(1001, "held128x1"), (5003, "held256x3")])
+def test_gradients_of_losses_keep_their_rows(
+    device: str, rng: np.random.Generator, n: int, held: str
+) -> None:
+    x, target = of(rng, "bfloat16", 9, n), ruda.asarray(np.array([0, n - 1, -100] * 3))
+    names: list[str] = []
+
+    def slope(x: Any, target: Any) -> Any:
+        _, pull = ruda.vjp(lambda x: F.cross_entropy(x, target, reduction="none"), x)
+        return pull(ruda.ones((9,), dtype="float32", device=x.device).astype(x.dtype))[0]
+
+    with spied(lambda launcher: names.append(launcher.name)):
+        found = slope(x.to(device), target.to(device))
+    assert any(f"{held}x8_r11_skewed" in name for name in names), names
+    want = slope(x.astype("float64"), target).numpy()
+    assert_close(found.to("cpu"), want, length=n)

@@ -69,7 +69,7 @@ class Kernel:
             shape = piped_sharing(self.work, held, vec, self.layout, skewed)
             shape = shape or held_sharing(self.work, held, vec, small, skewed)
         program = stream if shape is None or held is None else held
-        shape = shape or streamed_sharing(self.work, program, vec)
+        shape = shape or streamed_sharing(self.work, program, vec, self.skewed and vec > 1)
         kernel = self.kernel(program, shape, vec)
         blocks = self._blocks(kernel)
         partial = bool(program.sums) and shape.mode == "held"

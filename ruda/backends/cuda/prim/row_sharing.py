@@ -18,6 +18,8 @@ _BLOCK, _BESIDE = 512, 4 << 10
 # the end on): for gradients of 8192 x 128256 logits in bfloat16 that took 1.026 ms from the start
 # on, a block for a row 1.07, a copy 1.025.
 _PIECE = 256
+# Packs beyond which rows that begin anywhere have several warps, where nothing is folded.
+_FLAT = 64
 # Threads of the blocks that share a row and how many blocks may, in the order of their speed; and
 # the packs that each thread keeps.
 _SHARES, _KEPT = ((256, 2), (512, 2), (256, 8), (512, 8)), 8
@@ -173,13 +175,19 @@ def has_clusters(client: Any) -> bool:
     return found is not None and int(found[1]) >= 90
 
 
-def streamed_sharing(work: Work, program: Program, vec: int) -> Sharing:
+def streamed_sharing(work: Work, program: Program, vec: int, skewed: bool = False) -> Sharing:
     """Threads and packs of a row that is read again in each pass, or a piece at a time."""
     packs = -(-work.length // vec)
     count = max(1, sum(s.role == "rows" for s in work.inputs))
     threads, kept = _PIECE // size_of(work), max(1, _KEPT // (count * size_of(work)))
     if vec > 1 and packs > threads * kept and _is_flat(program):
         return Sharing("held", threads, kept, apart=True)
+    whole = work.length // vec
+    if skewed and whole > _FLAT and count == size_of(work) == 1 and _is_flat(program):
+        # What is loose holds up a warp, of which there are to be many: gradients of 8191 classes
+        # reach 0.92 of a copy so, with 128 threads that read in a loop 0.82.
+        lanes = min(_PIECE, _power(whole))
+        return Sharing("held", lanes, -(-whole // lanes))
     per = max(1, 4 // (count * size_of(work)))
     lanes = min(32, _power(packs))
     if packs > lanes * per:
