@@ -16,22 +16,23 @@ import ruda
 import ruda.nn.functional as F
 
 
-def _words(text: str) -> tuple[str, ...]:
+def words(text: str) -> tuple[str, ...]:
+    """What stands between spaces."""
     return tuple(text.split())
 
 
 FLOATS = ("float32", "float16", "bfloat16", "float64")
 DTYPES = (*FLOATS, "int32", "int64", "int8", "uint8", "bool")
-SMOOTH = _words(
+SMOOTH = words(
     "exp tanh sigmoid relu negative square erf sin cos silu gelu softplus mish elu selu leaky_relu "
     "hardswish atan asinh softsign"
 )
-UNARY = _words(
+UNARY = words(
     "abs log sqrt rsqrt reciprocal floor ceil round trunc sign expm1 log1p isnan isinf isfinite "
     "hardtanh log_sigmoid signbit exp2 log2 relu6 positive"
 )
 PLAIN = ("add", "subtract", "multiply", "maximum", "minimum")
-BINARY = _words(
+BINARY = words(
     "divide atan2 hypot logaddexp remainder floor_divide less greater_equal equal not_equal "
     "copysign bitwise_and bitwise_or bitwise_xor"
 )

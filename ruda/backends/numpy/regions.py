@@ -32,7 +32,17 @@ def _loop_of(plan: Any) -> Callable[..., Any] | None:
         return None
     if any(not s.weak and (s.shape != out.shape or not s.contiguous) for s in plan.specs):
         return None
-    return loop(plan) or ufunc_of(plan)
+    ufunc = ufunc_of(plan)
+    return loop(plan) or (None if ufunc is None else _into(ufunc))
+
+
+def _into(ufunc: Any) -> Callable[..., Any]:
+    """``ufunc`` with the result behind its operands, where NumPy wants to hear what it is."""
+
+    def run(*values: Any) -> None:
+        ufunc(*values[:-1], out=values[-1])
+
+    return run
 
 
 def bind_region(region: Any) -> Callable[..., tuple[Any, ...]]:
