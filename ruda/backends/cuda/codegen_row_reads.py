@@ -67,7 +67,9 @@ def is_open(kernel: Rows, each: Pass) -> bool:
     columns come from memory.
     """
     plain = kernel.cluster > 1 and not (kernel.skewed or kernel.program.sums or kernel.keeps)
-    return plain and each.grows is not None
+    # Of wider columns all packs at a time have no room in registers.
+    narrow = all(i.dtype.itemsize * kernel.vec <= 16 for i in kernel.of("column"))
+    return plain and narrow and each.grows is not None
 
 
 def has_open(kernel: Rows) -> bool:
@@ -104,21 +106,23 @@ def skew_of(kernel: Rows) -> str:
 def kept(kernel: Rows) -> list[str]:
     """The columns' packs of a thread on their way into shared memory, or a place for them."""
     lines = ["    DYNAMIC_SHARED(char, columns);"]
-    if not kernel.alike or kernel.piped:
+    if not kernel.by_kind:
         return [*lines, "    {", *_kept_all(kernel), "    fetches_end();", "    }"]
     # The loose element of a thread is the same in all its rows.
     return lines + [f"    {pack_of(kernel, i, True)} {i.name}_lone = {{}};" for i in kernel.kept]
 
 
 def kept_alike(kernel: Rows) -> list[str]:
-    """The columns' packs moved to where all rows of the block begin, while its first is read."""
-    if not kernel.alike:
+    """The columns' packs moved to where the rows of a kind begin, while its first is read."""
+    if not kernel.by_kind:
         return []
     first = next(i.name for i in kernel.of("rows"))
-    (start,) = starts_of(kernel, [first], "start")
+    (start,) = starts_of(kernel, [first], "kind")
     lones = (f"{i.name}_lone = fetch<1>({i.name}_data + alone);" for i in kernel.kept)
-    lines = [
-        "    if (first == start) {",
+    # Nobody reads those of the kind before any more.
+    lines = ["    if (nth == 0 && unit > begin) __syncthreads();"] * (kernel.groups > 1)
+    lines += [
+        "    if (fresh) {",
         f"    const i64 {start};",
         f"    {skew_of(kernel)}",
         f"    if (alone >= 0) {{ {' '.join(lones)} }}",
@@ -131,7 +135,7 @@ def kept_alike(kernel: Rows) -> list[str]:
 def _kept_all(kernel: Rows) -> list[str]:
     mine = "p % GROUPS == group && " * (kernel.groups > 1)
     # Beside a row in registers there is no room for all packs at a time.
-    few = " 1" * (kernel.alike and not kernel.piped)
+    few = " 1" * kernel.by_kind
     return [
         f"#pragma unroll{few}",
         "    for (int p = 0; p < PER; ++p) {",
@@ -148,7 +152,7 @@ def _kept_packs(kernel: Rows, i: Input) -> list[str]:
     pad, at = " " * 12, _kept_at(kernel, i.name)
     size = min(16, i.dtype.itemsize * kernel.vec)
     step, part = kernel.slots * size, size // i.dtype.itemsize
-    if kernel.alike and not kernel.piped:
+    if kernel.by_kind:
         return [f"{pad}keep_across<{kernel.slots}, VEC>({at}, {i.name}_data, i, n);"]
     if kernel.skewed:
         to = f"reinterpret_cast<{stored(i.dtype)}*>({at} + k / {part} * {step})[k % {part}]"

@@ -101,9 +101,7 @@ def _header(kernel: Rows) -> str:
 
 def _more(kernel: Rows) -> str:
     """The header of rows that begin anywhere, or of columns in shared memory in parts."""
-    parts = (kernel.alike and not kernel.piped) or any(
-        i.dtype.itemsize * kernel.vec > 16 for i in kernel.kept
-    )
+    parts = kernel.by_kind or any(i.dtype.itemsize * kernel.vec > 16 for i in kernel.kept)
     names = ("skewed_rows",) * kernel.skewed + ("kept_columns",) * parts
     return "".join(f'\n#include "ruda/{name}.cuh"' for name in names)
 
@@ -154,11 +152,7 @@ def _rows(kernel: Rows) -> str:
     if ahead:
         lines += begun(kernel) if kernel.ring else first_of(kernel)
     lines += kept(kernel) if kernel.keeps else []
-    lines += [
-        "    for (i64 first = start; first < at.rows; first += step) {",
-        f"        const i64 row = first + group{' * (i64)gridDim.x' * kernel.alike};",
-        "        const bool active = row < at.rows;",
-    ]
+    lines += [*_next_row(kernel), "        const bool active = row < at.rows;"]
     if ahead:
         lines += ahead_of(kernel)
     else:
@@ -169,14 +163,39 @@ def _rows(kernel: Rows) -> str:
     last = program.passes[-1] if sums else None
     for each in program.passes:
         if kernel.keeps and each is program.passes[-1]:
-            lines += ["        fetches_arrive<0>();"] * (not kernel.alike)
-            if kernel.groups > 1:
-                lines.append("        if (first == start) __syncthreads();")
+            fresh = "fresh" if kernel.by_kind else "first == start"
+            lines += ["        fetches_arrive<0>();"] * (not kernel.by_kind)
+            lines += [f"        if ({fresh}) __syncthreads();"] * (kernel.groups > 1)
         lines += sweep(kernel, each, gathers=each is last)
-    lines += [*_written(kernel), "    }"]
+    lines += _written(kernel)
+    lines += ["        if (++nth == units) nth = 0, ++kind;"] * kernel.by_kind
+    lines.append("    }")
     if sums:
         lines += partial_rows(kernel)
     return "\n".join(lines)
+
+
+def _next_row(kernel: Rows) -> list[str]:
+    """The head of the loop over rows.
+
+    Rows whose numbers are the same but for a multiple of a pack begin alike: they are of a kind.
+    Blocks have as many units, which are a row for each group, of one kind after the other.
+    """
+    if not kernel.by_kind:
+        return [
+            "    for (i64 first = start; first < at.rows; first += step) {",
+            "        const i64 row = first + group;",
+        ]
+    return [
+        "    const int units = (int)(((at.rows + VEC - 1) / VEC + GROUPS - 1) / GROUPS);",
+        "    const i64 all = (i64)units * VEC;",
+        "    const int begin = (int)(all * blockIdx.x / gridDim.x);",
+        "    const int end = (int)(all * (blockIdx.x + 1) / gridDim.x);",
+        "    int kind = begin / units, nth = begin % units;",
+        "    for (int unit = begin; unit < end; ++unit) {",
+        "        const bool fresh = nth == 0 || unit == begin;",
+        "        const i64 row = kind + (i64)VEC * (nth * GROUPS + group);",
+    ]
 
 
 def _row_starts(kernel: Rows, held: bool) -> list[str]:
@@ -211,8 +230,11 @@ def _placed(kernel: Rows) -> list[str]:
     if kernel.cluster > 1:
         group = "threadIdx.y" if kernel.abreast > 1 else "0"
         places = f"lane = blockIdx.z * {kernel.threads} + threadIdx.x, group = {group}"
+    lines = [f"    const int {places};"]
+    if kernel.by_kind:
+        return lines
     return [
-        f"    const int {places};",
+        *lines,
         *(["    const int lane_at = lane * VEC;"] * (not kernel.skewed)),
         f"    const i64 start = (i64)(blockIdx.x{pieces}){' * GROUPS' * (not kernel.alike)};",
         f"    const i64 step = (i64)(gridDim.x{pieces}) * GROUPS;",

@@ -152,9 +152,16 @@ class Rows:
         if self.program.sums:
             return 512
         if self.skewed or self.compute.itemsize > 4:
-            moves = self.skewed and not self.keeps and self.cluster > 1
-            return 768 if moves and self.of("column") else 1024
+            return 768 if self._roomy else 1024
         return self.program.resident
+
+    @property
+    def _roomy(self) -> bool:
+        """Whether blocks of a cluster, each with a row, need registers or room for columns."""
+        columns = self.of("column")
+        alone = self.skewed and self.cluster > 1 and self.abreast == 1
+        wide = any(i.dtype.itemsize * self.vec > 16 for i in columns)
+        return alone and bool(columns) and (wide or not self.keeps)
 
     @property
     def stays(self) -> bool:
@@ -165,6 +172,11 @@ class Rows:
     def alike(self) -> bool:
         """Whether all rows of a block begin alike, as far as packs are concerned."""
         return self.skewed and (self.keeps or self.piped)
+
+    @property
+    def by_kind(self) -> bool:
+        """Whether blocks have one row after the other of those that begin alike."""
+        return self.alike and not self.piped
 
     @property
     def kept(self) -> list[Input]:

@@ -20,13 +20,11 @@ ARCHITECTURES = ("sm_90a", "sm_80", "sm_100a", "sm_120")
 # Bytes that any function may spill: a few values that live across a call or a loop, stored once.
 FEW = 32
 # What may spill more, by the whole of its name: the compiler's own slow path for huge angles,
-# variances of float64 that sm_100a has a few registers too few for, what is known of a row of
-# losses beside weights of classes, or in float64, and long rows that sm_100a and sm_120 keep beside
-# two float32 weights for each element.
+# variances of float64 that sm_100a has a few registers too few for, and what is known of a row of
+# losses beside weights of classes, or in float64.
 LISTED = {
     "__internal_trig_reduction_slowpathd": 96,
     r"cross_entropy_(joint|parted)_(w_s|(\w+_)?f64)_\w+_cluster\d": 192,
-    r"layer_norm_b_w_bf16d_f32ds_f32ds_to_bf16_held\d+x\dx8_r11_cluster\d": 112,
     r"(var|std)_\w+_f64_\w+_rows_k1_\w+_r8_r1_s1_iu32": 96,
 }
 # Kernels in a program: more save little, and a program is what a process takes at a time.

@@ -16,6 +16,7 @@ from ruda.backends.cuda.prim.row_sharing import (
     ring_of,
     skewed_vector,
     spare_of,
+    stays,
     streamed_sharing,
     vector_of,
     wants_small,
@@ -135,7 +136,7 @@ class Kernel:
         if kernel.cluster > 1:
             return self._alike(kernel, min(blocks, self._clusters(kernel, blocks)))
         if kernel.stays:
-            return self._alike(kernel, min(blocks, here * (1024 // kernel.threads)))
+            return int(min(blocks, here * (1024 // kernel.threads)))
         if kernel.walks:
             each = 8 if kernel.threads <= 128 else 512 // kernel.threads
             return self._alike(kernel, int(min(blocks, here * each)))
@@ -152,7 +153,7 @@ class Kernel:
         whole = max(1, blocks // kernel.vec) * kernel.vec
         if kernel.piped and kernel.skewed:
             return whole if _NEARLY * blocks <= whole <= blocks else blocks
-        return whole if kernel.alike else blocks
+        return blocks
 
     def _clusters(self, kernel: Rows, rows: int) -> int:
         """As many clusters as run at a time; more where each has but a few rows by turns."""
@@ -160,6 +161,10 @@ class Kernel:
             alone = self.work.client.driver.clusters(kernel.cluster)
             return int(alone) * (512 // kernel.threads)
         here = self._resident(kernel)
+        if stays(kernel):
+            # Not one more: those that wait begin when all others end.
+            alone = self.work.client.driver.clusters(kernel.cluster)
+            return int(alone) * (kernel.resident // (kernel.threads * kernel.abreast))
         if kernel.program.sums:
             return here
         return max(here, -(-rows // _TURNS))

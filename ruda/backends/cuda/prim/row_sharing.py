@@ -31,10 +31,11 @@ _KEEPING, RESERVED = 4, 1 << 10
 # Rows of a block that share columns (four were slower), where one alone has no room for them, or
 # where all blocks of a multiprocessor would take so much that its first cache has too little left:
 # layer norm of 20000 is at 0.87 of a copy then, 0.84 with a row for each block.
-_ABREAST, _CALM = (2,), 132 << 10
+_ABREAST, _CALM = (2, 3), 132 << 10
+# Blocks that share a row, from which on clusters stay for all rows though columns are narrow.
+_STAYING = 4
 # Bytes of an element of all columns that pay from two blocks on.
 _NARROW = 4
-_FLOATS, _WIDE, _SMALL = False, 4, False
 
 
 class Sharing(NamedTuple):
@@ -97,7 +98,7 @@ def wants_small(work: Work, skewed: bool) -> bool:
     """Whether columns ask for blocks of few threads, of which several fill a multiprocessor."""
     sizes = [s.dtype.itemsize for s in work.inputs if s.role == "column"]
     half = all(s.dtype.is_half for s in work.inputs if s.role == "rows")
-    return bool(sizes) and (skewed or (_SMALL and half and sum(sizes) > _NARROW))
+    return bool(sizes) and (skewed or (half and sum(sizes) > _NARROW))
 
 
 def spare_of(sides: Sequence[Any], vec: int) -> int:
@@ -222,7 +223,7 @@ def keeps(kernel: Rows, room: int) -> bool:
     """
     columns = kernel.of("column")
     narrow = len(columns) > 1 and sum(i.dtype.itemsize for i in columns) <= _NARROW
-    least = 1 if kernel.skewed else 2 if narrow else _WIDE if kernel.abreast > 1 else _KEEPING
+    least = 1 if kernel.skewed else 2 if narrow or kernel.abreast > 1 else _KEEPING
     if kernel.cluster < least or not columns:
         return False
     if kernel.program.sums or kernel.inner > 1 or kernel.mode != "held":
@@ -247,16 +248,28 @@ def keeps(kernel: Rows, room: int) -> bool:
 
 
 def with_columns(kernel: Rows, room: int) -> Rows:
-    """The class that keeps columns if there is room, of which rows abreast need half."""
+    """The class that keeps columns if there is room, of which rows abreast need a part."""
     folds = any(each.folds for each in kernel.program.passes)
     alone = replace(kernel, keeps=keeps(kernel, room))
-    half = all(i.dtype.is_half for i in kernel.of("rows")) or _FLOATS
-    several = [replace(kernel, abreast=count, keeps=True) for count in _ABREAST]
-    pair = next((made for made in several if keeps(made, room)), None)
-    if folds or not half or pair is None or kernel.cluster == 1:
+    several = (replace(kernel, abreast=count, keeps=True) for count in _abreast(kernel))
+    found = next((made for made in several if keeps(made, room)), None)
+    if folds or found is None or kernel.cluster == 1:
         return alone
     calm = alone.shared * (alone.resident // alone.threads) <= _CALM
-    return alone if alone.keeps and calm else pair
+    return alone if alone.keeps and calm else found
+
+
+def _abreast(kernel: Rows) -> tuple[int, ...]:
+    """How many rows may be abreast, in the order of their worth."""
+    # A thread with as many packs, in rows that begin anywhere, wants more than 64 registers.
+    full = kernel.skewed and kernel.per == _KEPT and kernel.threads < _BLOCK
+    return _ABREAST[full:]
+
+
+def stays(kernel: Rows) -> bool:
+    """Whether clusters have all rows by turns: what they keep of columns was long on its way."""
+    wide = sum(i.dtype.itemsize for i in kernel.kept) > _NARROW
+    return kernel.abreast > 1 and (wide or kernel.skewed or kernel.cluster >= _STAYING)
 
 
 def ring_of(kernel: Rows, long: bool, room: int) -> int:
