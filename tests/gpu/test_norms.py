@@ -16,6 +16,8 @@ from ruda.testing import assert_close
 SHAPES = [(2048, 512), (1024, 4096), (300, 8192), (64, 50257), (8, 131072), (100_000, 128)]
 # Rows that fill a multiprocessor, and longer ones.
 SHAPES += [(301, 20008), (37, 65536)]
+# Gradients out of a ring: more rows than clusters, odd ones in two pieces, clusters of 16 blocks.
+SHAPES += [(70, 70000), (133, 65537), (300, 3001), (20, 262144)]
 
 
 def values(dtype: str, *shape: int, seed: int = 0) -> ruda.Tensor:
@@ -141,3 +143,13 @@ def test_channels_last_pooling_of_networks(device: str) -> None:
     last = pool("nhwc")(x.to(device)).to("cpu").numpy()
     first = pool("nchw")(x.permute_dims((0, 3, 1, 2))).numpy()
     np.testing.assert_array_equal(last, first.transpose(0, 2, 3, 1))
+
+
+@pytest.mark.parametrize("shape", [(3000, 8191), (400, 65536), (300, 100001)], ids=str)
+def test_gradients_repeat_bit_by_bit(device: str, shape: tuple[int, int]) -> None:
+    x, dy = (values("bfloat16", *shape, seed=i).to(device) for i in range(2))
+    w, b = (values("float32", shape[1], seed=i).to(device) for i in (2, 3))
+    _, pull = ruda.vjp(F.layer_norm, x, w, b)
+    first = pull(dy)
+    for _ in range(10):
+        assert all(bool((a == b).all()) for a, b in zip(pull(dy), first, strict=True))
