@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from ruda.backends.cuda.prim.row_operands import Layout, Work
 from ruda.backends.cuda.prim.row_sharing import (
@@ -17,10 +18,13 @@ from ruda.backends.cuda.row_programs import Program
 # Threads of a block and blocks of a cluster, in the order of their worth. Of layer norms of halves
 # 512 x 1 reach 0.77 of a copy at 16384 (two blocks 0.68), 256 x 8 0.67 at 65536 (512 x 4: 0.62).
 PIPES = ((64, 1), (128, 1), (256, 1), (512, 1), (512, 2), (256, 8), (512, 8), (512, 16))
-# Registers of a thread for sums; rows in the ring, at least; bytes of what blocks send.
-_SUMMED, _RING, _MAIL = 64, 3, 1 << 10
+# Registers of a thread for sums: of one block that has one sum (RMS norm of 16384: 0.79 of a copy,
+# with two blocks 0.89), and of others; rows in the ring, at least; bytes of what blocks send.
+_ALONE, _SUMMED, _RING, _MAIL = 16, 64, 3, 1 << 10
 # Packs up to which one block keeps a row in registers as well, and is about as quick.
 _SHORT = 1000
+# Blocks of a cluster that every device has that has clusters, and those that have 16.
+_PORTABLE, _WIDE = 8, ("sm_90a", "sm_100a", "sm_103a")
 # Threads of a multiprocessor, so that each may have 128 registers.
 _RESIDENT = 512
 
@@ -40,18 +44,26 @@ def piped_sharing(
     beside = any(side.role == "column" for side in work.inputs)
     # Columns out of memory take what the ring gains: 0.43 of a copy for 0.60 at 131072 in float32.
     for keeps in (True, False) if beside and not skewed else (True,):
-        for threads, blocks in PIPES:
+        for threads, blocks in _pipes_of(work.client):
             per = -(-packs // (threads * blocks))
-            ring = _ring(work, program, threads, per * vec, keeps)
+            summed = per * vec * len(program.sums) * size_of(work)
+            alone = blocks == 1 and len(program.sums) == 1 and not skewed
+            if summed > (_ALONE if alone else _SUMMED):
+                continue
+            ring = _ring(work, threads, per * vec, keeps)
             if ring >= _RING:
                 return Sharing("held", threads * blocks, per, False, blocks, False, ring, keeps)
     return None
 
 
-def _ring(work: Work, program: Program, threads: int, own: int, keeps: bool) -> int:
-    """Rows for which there is room where a thread has ``own`` elements of each; 0 for no sums."""
-    if own * len(program.sums) * size_of(work) > _SUMMED:
-        return 0
+def _pipes_of(client: Any) -> list[tuple[int, int]]:
+    """The shares that the device has clusters for."""
+    wide = client.driver.arch in _WIDE
+    return [(threads, blocks) for threads, blocks in PIPES if blocks <= _PORTABLE or wide]
+
+
+def _ring(work: Work, threads: int, own: int, keeps: bool) -> int:
+    """Rows for which there is room where a thread has ``own`` elements of each."""
     rows, columns = (
         sum(side.dtype.itemsize for side in work.inputs if side.role == role)
         for role in ("rows", "column")
