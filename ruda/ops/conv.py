@@ -80,8 +80,8 @@ def conv2d(
     shape, so that one checkpoint serves both, and one that lies channels-last in memory is read as
     it is. ``strategy`` is ``"direct"`` (a product for each place of the kernel),
     ``"implicit_gemm"`` (products with columns that never exist as a whole), ``"vendor"`` (the
-    device's library) or ``"auto"``; ``explain_conv`` says which runs. What cannot run raises. A GPU's
-    ``"auto"`` is one more where float32 has windows of one pixel: ``"product"``, of matrices.
+    device's library) or ``"auto"``; ``explain_conv`` says which runs. What cannot run raises.
+    On a GPU ``"auto"`` makes a product of matrices of float32 windows of one pixel, ``"product"``.
 
     Raises ``ConvShapeError``, ``ConvDTypeError``, ``ConvArgumentError`` or ``ConvStrategyError``,
     all of them ``ConvSetupError``.
