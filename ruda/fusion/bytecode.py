@@ -8,11 +8,14 @@ from collections.abc import Iterator, Sequence
 from types import CodeType
 from typing import Any, NamedTuple
 
+from ruda.fusion.lookups import NAMES
+
 _WORD = re.compile(r"[^\W\d]\w*")
 # Functions and attributes that read whatever there is, and those that do unless they say a name.
-_READ_ALL = ("vars", "dir", "deepcopy", "asdict", "astuple", "getmembers", "getattr_static")
-_READ_ALL_OF = ("__dict__", "__getattribute__", "__getstate__", "__reduce_ex__")
-_READ_ONE = ("getattr", "hasattr")
+_READ_ALL = (
+    *("vars", "dir", "deepcopy", "asdict", "astuple", "getmembers", "getattr_static"),
+    *("__dict__", "__getattribute__", "__getstate__", "__reduce_ex__"),
+)
 # What finds all arguments of a call on the stack: in Python 3.11 an instruction ahead of the call.
 _CALL = "PRECALL" if "PRECALL" in dis.opmap else "CALL"
 _LOADS = ("LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR", "DELETE_ATTR", "LOAD_SUPER_ATTR")
@@ -21,15 +24,17 @@ _LOADS = ("LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR", "DELETE_ATTR", "LOAD_SUPER_A
 class Facts(NamedTuple):
     """``globals`` and ``attributes`` by name; ``chains`` as ``("np", "random", "rand")``.
 
-    ``imports`` are modules imported by the code itself, as (name, level). ``computed`` says that
-    attributes may be read whose names are nowhere in the code. Functions that are defined inside
-    count too: they may run on what the outer one reached.
+    ``imports`` are modules imported by the code itself, as (name, level). ``lookups`` are those of
+    ``getattr`` and its like that get names which stand nowhere in the code, ``computed`` says that
+    all attributes may be read together. Functions that are defined inside count too: they may run
+    on what the outer one reached.
     """
 
     globals: frozenset[str]
     attributes: frozenset[str]
     chains: frozenset[tuple[str, ...]]
     imports: frozenset[tuple[str, int]]
+    lookups: frozenset[str] = frozenset()
     computed: bool = False
 
 
@@ -53,7 +58,7 @@ def _read(code: CodeType) -> Facts:
     chain: tuple[str, ...] = ()
     level: list[Any] = []
     instructions = list(dis.get_instructions(code))
-    computed = _computes_names(instructions)
+    lookups, computed = _computed_lookups(instructions), False
     for instruction in instructions:
         if instruction.opname == "LOAD_CONST":
             level.append(instruction.argval)
@@ -79,13 +84,13 @@ def _read(code: CodeType) -> Facts:
             attributes |= inner.attributes
             chains |= inner.chains
             imports |= inner.imports
+            lookups |= inner.lookups
             computed |= inner.computed
         else:
             attributes.update(_words(constant))
-    computed |= not names.isdisjoint(_READ_ALL) or not attributes.isdisjoint(_READ_ALL_OF)
-    computed |= not attributes.isdisjoint(_READ_ALL) or ("copy", "copy") in chains
+    computed |= not (names | attributes).isdisjoint(_READ_ALL) or ("copy", "copy") in chains
     parts = frozenset(names), frozenset(attributes), frozenset(chains), frozenset(imports)
-    return Facts(*parts, computed)
+    return Facts(*parts, frozenset(lookups), computed)
 
 
 def _words(constant: Any) -> Iterator[str]:
@@ -97,14 +102,15 @@ def _words(constant: Any) -> Iterator[str]:
         yield from _WORD.findall(constant)
 
 
-def _computes_names(instructions: Sequence[dis.Instruction]) -> bool:
-    """Whether ``getattr`` or ``hasattr`` is used in another way than called with a constant."""
-    return any(
-        load.opname in ("LOAD_GLOBAL", "LOAD_NAME")
-        and load.argval in _READ_ONE
-        and not _says_name(instructions[i + 1 :])
+def _computed_lookups(instructions: Sequence[dis.Instruction]) -> set[str]:
+    """Those of ``getattr`` and its like that are not just called with a constant."""
+    return {
+        load.argval
         for i, load in enumerate(instructions)
-    )
+        if load.opname in ("LOAD_GLOBAL", "LOAD_NAME")
+        and load.argval in NAMES
+        and not _says_name(instructions[i + 1 :])
+    }
 
 
 def _says_name(rest: Sequence[dis.Instruction]) -> bool:

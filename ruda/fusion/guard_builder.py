@@ -56,6 +56,7 @@ from ruda.fusion.indirect_reads import (
     reads_any,
 )
 from ruda.fusion.lines import is_user_file, refusal
+from ruda.fusion.lookups import Lookups, own
 from ruda.fusion.pytree import is_record
 from ruda.tensor.tensor import RudaTensor
 
@@ -82,6 +83,9 @@ class GuardBuilder:
         # What is to be looked at when the trace is over: caches, and fields that are computed once.
         self._caches: list[tuple[str, Any, Facts]] = []
         self._once: list[tuple[str, Any, str, Facts]] = []
+        # What is told of names that are computed, and facts with such a name, by code.
+        self.lookups = Lookups(self._looked_up)
+        self._named: dict[tuple[int, str], Facts] = {}
         # Functions that are guarded though they may not run, by the id of their code.
         self._unseen: set[int] = set()
 
@@ -94,6 +98,7 @@ class GuardBuilder:
         """A user function begins: guard what its code can reach."""
         code = frame.f_code
         facts, scope, local = facts_of(code), frame.f_globals, frame.f_locals
+        self.lookups.watch(scope, facts.lookups)
         self._enter_globals(scope, facts)
         for module in facts.imports:
             # Its first import may still be to come: looked at again when the trace is over.
@@ -113,9 +118,22 @@ class GuardBuilder:
                 self._walk(path, value, facts)
 
     def _enter_globals(self, scope: dict[str, Any], facts: Facts) -> None:
-        for name in facts.globals & scope.keys():
+        there = own(scope, facts.globals)
+        for name in there:
             self._reach(name, dict.get, scope, name, scope[name], facts)
-        self._lack("globals", scope, scope, facts.globals - scope.keys())
+        self._lack("globals", scope, scope, facts.globals - there)
+
+    def _looked_up(self, holder: Any, name: Any, code: Any) -> None:
+        """The running ``code`` is about to look at an attribute by a name that it has computed."""
+        path = self._paths.get(id(holder))
+        if path is None or not isinstance(name, str):
+            return
+        facts = self._named.get((id(code), name))
+        if facts is None:
+            known = facts_of(code)
+            facts = known._replace(attributes=known.attributes | {name})
+            self._named[id(code), name] = facts
+        self._walk(path, holder, facts)
 
     def _enter_unseen(self, function: Any) -> None:
         """Guard what ``function`` and those that it calls can reach, though none may run."""
@@ -128,13 +146,20 @@ class GuardBuilder:
                 continue
             self._unseen.add(id(found.__code__))
             self._kept.append(found.__code__)
-            facts = facts_of(found.__code__)
+            facts = self._unseen_facts(found.__code__)
             self._enter_globals(found.__globals__, facts)
             cells = zip(found.__code__.co_freevars, found.__closure__ or (), strict=True)
             local = {name: cell_value(cell, MISSING) for name, cell in cells}
             there = {name: value for name, value in local.items() if value is not MISSING}
             self._enter_function(found, there, facts)
             todo += called_by(found, facts.globals)
+
+    def _unseen_facts(self, code: Any) -> Facts:
+        """Those of code that does not run: nobody tells which names it would compute."""
+        facts = facts_of(code)
+        if not facts.lookups:
+            return facts
+        return self._named.setdefault((id(code), ""), facts._replace(computed=True))
 
     def _enter_method(self, code: Any, functions: list[FunctionType], local: Any) -> None:
         """Guard that the class of the first argument has the running function for a method."""
@@ -245,7 +270,7 @@ class GuardBuilder:
         self._enter_unseen(inner)
         for item in kept_by(value)[:_LARGEST]:
             # A key is an argument of the function, a result is read by who calls it.
-            self._walk(f"{path}()", item, facts_of(code))
+            self._walk(f"{path}()", item, self._unseen_facts(code))
             self._walk(f"{path}()", item, facts)
         return self._attributes(path, value, facts)
 

@@ -38,6 +38,7 @@ from array import array
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from ruda.fusion.lookups import lent, own
 from ruda.tensor.tensor import RudaTensor
 
 SCALARS = (bool, int, float, complex, str, bytes, type(None))
@@ -192,19 +193,19 @@ class Absent:
     @property
     def path(self) -> str:
         """The path of a name that is there now."""
-        found = sorted(self.names & self.space.keys())
+        found = sorted(own(self.space, self.names))
         return f"{self.where}.{found[0]}" if found else self.where
 
     def holds(self) -> bool:
         """Whether none of the names is there now."""
-        if not self.space.keys().isdisjoint(self.names):
+        if not self.space.keys().isdisjoint(self.names) and own(self.space, self.names):
             return False
-        self.count = len(self.space)
+        self.count = len(self.space) - lent(self.space)
         return True
 
     def restore(self) -> None:
         """Take away those that a trace has put there."""
-        for name in self.names & self.space.keys():
+        for name in own(self.space, self.names):
             if isinstance(self.owner, type):
                 type.__delattr__(self.owner, name)
             else:

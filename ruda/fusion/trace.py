@@ -46,7 +46,7 @@ def trace(
         for path, value in given.objects:
             builder.root(path, value)
         inside = _with_scalars(tracer, args, kwargs)
-        with Using(MODE.get().but(tracer=tracer)), Watch(enter):
+        with Using(MODE.get().but(tracer=tracer)), builder.lookups, Watch(enter):
             results = Results(tracer, fn(*inside[0], **inside[1]))
             results.seal(given)
             tracer.check_history()

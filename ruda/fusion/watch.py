@@ -8,6 +8,7 @@ Either is set for the time of the trace only.
 
 from __future__ import annotations
 
+import builtins
 import functools
 import gc
 import sys
@@ -37,8 +38,7 @@ class Watch:
         self.functions: dict[int, list[FunctionType]] = {}
 
     def __enter__(self) -> Watch:
-        # Not __class__, which a proxy among the objects may answer with code of its own.
-        for found in [x for x in gc.get_objects() if type(x) is FunctionType]:
+        for found in _functions():
             code = found.__code__
             if _may_be_user(code.co_filename):
                 self.functions.setdefault(id(code), []).append(found)
@@ -100,7 +100,23 @@ class Watch:
 
     def _event(self, frame: Any, event: str, _: Any) -> None:
         if event == "call" and is_user_frame(frame):
-            self.enter(frame, self.functions.get(id(frame.f_code), []))
+            self.enter(frame, self._functions_of(frame))
+
+    def _functions_of(self, frame: Any) -> list[FunctionType]:
+        found = self.functions.get(id(frame.f_code), [])
+        if not found and frame.f_builtins is not vars(builtins):
+            found = [x for x in gc.get_referrers(frame.f_code) if type(x) is FunctionType]
+        return found
+
+
+def _functions() -> list[FunctionType]:
+    """All functions with the usual builtins, which each of them refers to.
+
+    A list of all objects would hold tuples that other threads have half made, and Python refuses
+    to go on with one that somebody else holds as well.
+    """
+    # Not __class__, which a proxy among the objects may answer with code of its own.
+    return [x for x in gc.get_referrers(vars(builtins)) if type(x) is FunctionType]
 
 
 def _taken(monitoring: Any) -> int | None:

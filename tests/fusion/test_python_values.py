@@ -5,16 +5,20 @@ Each case is a step and what changes a value that it has read.
 
 from __future__ import annotations
 
+import builtins
 import collections
 import copy
 import dataclasses
 import enum
 import functools
 import operator
+import sys
+import threading
 import types
 import typing
 import weakref
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -373,11 +377,101 @@ def test_modules_by_another_name_that_are_replaced(
     assert compiled(X).tolist() == [15.0, 30.0]
 
 
+def test_a_function_with_builtins_of_its_own_is_seen() -> None:
+    text = "def made(rate):\n    def step(x):\n        return x * rate[0]\n    return step\n"
+    scope: dict[str, Any] = {"__builtins__": dict(vars(builtins))}
+    exec(compile(text, "made.py", "exec"), scope)
+    rate = [2.0]
+    compiled = ruda.compile(scope["made"](rate))
+    assert compiled(X).tolist() == [2.0, 4.0]
+    rate[0] = 3.0
+    assert compiled(X).tolist() == [3.0, 6.0]
+
+
+def test_other_threads_go_on_making_tuples_while_one_traces() -> None:
+    done = threading.Event()
+
+    def work() -> int:
+        count = 0
+        while not done.is_set():
+            count += len(tuple(i for i in range(50)))
+        return count
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(2) as threads:
+            others = [threads.submit(work) for _ in range(2)]
+            for rate in range(4):
+                ruda.compile(lambda x, rate=rate: x * rate)(X)
+            done.set()
+            assert all(other.result() for other in others)
+    finally:
+        done.set()
+        sys.setswitchinterval(before)
+
+
+def test_only_names_that_are_asked_for_are_guarded() -> None:
+    """A history beside them may grow, and nothing is left in the module's globals."""
+
+    class Trainer:
+        def __init__(self) -> None:
+            self.rate_0, self.rate_1, self.history = 2.0, 1.0, [1.0]
+
+        def step(self, x: Any) -> Any:
+            for i in range(2):
+                x = x * getattr(self, f"rate_{i}")
+            return x if hasattr(self, f"rate_{2}") else x + 1.0
+
+    trainer = Trainer()
+    compiled = ruda.compile(trainer.step)
+    for _ in range(12):
+        trainer.history.append(compiled(X)[0].item())
+    assert trainer.history[-1] == 3.0 and repr(compiled).endswith(": 1 signature(s)>")
+    trainer.rate_1 = 3.0
+    assert compiled(X).tolist() == [7.0, 13.0]
+    trainer.rate_2 = 1.0  # type: ignore[attr-defined]
+    assert compiled(X).tolist() == [6.0, 12.0]
+    assert "getattr" not in globals() and "hasattr" not in globals()
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_setting_a_computed_name_is_refused_and_taken_back(fails: bool) -> None:
+    box = Box(rate=2.0)
+
+    def step(x: Any) -> Any:
+        setattr(box, part + "te", 5.0)
+        if fails:
+            raise ZeroDivisionError
+        return x * box.rate  # type: ignore[attr-defined]
+
+    error = ZeroDivisionError if fails else CaptureError
+    with pytest.raises(error, match=None if fails else r"rate is changed while tracing"):
+        ruda.compile(step)(X)
+    assert box.rate == 2.0 and "setattr" not in globals()  # type: ignore[attr-defined]
+
+
+def test_threads_that_trace_at_once_hear_of_their_own_lookups() -> None:
+    def traced(rate: float) -> list[float]:
+        box = Box(rate=rate)
+        compiled = ruda.compile(lambda x: x * getattr(box, part + "te"))
+        found = []
+        for _ in range(5):
+            box.rate = box.rate + 1.0  # type: ignore[attr-defined]
+            found.append(compiled(X)[0].item())
+        return found
+
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(traced, range(8)))
+    assert found == [[rate + 1.0 + i for i in range(5)] for rate in range(8)]
+    assert "getattr" not in globals()
+
+
 def test_fields_without_a_name_in_the_code_lead_no_further() -> None:
-    """Neither iterators nor large arrays in them are in the way of a name that is computed."""
+    """Neither iterators nor large arrays in them are in the way of code that reads them all."""
     box = Box(rate=2.0, items=iter([1]), table=np.zeros(20_000), queue=collections.deque())
     box.itself = box  # type: ignore[attr-defined]
-    compiled = ruda.compile(lambda x: x * getattr(box, part + "te"))
+    compiled = ruda.compile(lambda x: x * vars(box)[part + "te"])
     assert compiled(X).tolist() == compiled(X).tolist() == [2.0, 4.0]
     assert repr(compiled).endswith(": 1 signature(s)>")
 
@@ -392,7 +486,6 @@ def test_a_weak_proxy_is_refused() -> None:
 def test_what_cannot_be_seen_is_told_by_lint() -> None:
     import ctypes
     import io
-    import sys
 
     number, text = ctypes.c_double(2.0), io.StringIO("2.0")
     compiled = ruda.compile(
