@@ -18,6 +18,8 @@ SHAPES = [(2048, 512), (1024, 4096), (300, 8192), (64, 50257), (8, 131072), (100
 SHAPES += [(301, 20008), (37, 65536)]
 # Gradients out of a ring: more rows than clusters, odd ones in two pieces, clusters of 16 blocks.
 SHAPES += [(70, 70000), (133, 65537), (300, 3001), (20, 262144)]
+# More rows than clusters run at a time, which begin at no multiple of a pack.
+ODD = [(5003, 2047), (1201, 12289), (1201, 20001), (601, 50257), (301, 65537), (201, 131071)]
 
 
 def values(dtype: str, *shape: int, seed: int = 0) -> ruda.Tensor:
@@ -50,6 +52,21 @@ def test_norms(device: str, dtype: str, shape: tuple[int, int]) -> None:
     w, b = values("float32", shape[1], seed=1), values("float32", shape[1], seed=2)
     check(F.layer_norm, device, x, w, b)
     check(F.rms_norm, device, x, w)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "beside"),
+    [("bfloat16", "bfloat16"), ("bfloat16", "float32"), ("float32", "float32")],
+)
+@pytest.mark.parametrize("shape", ODD, ids=str)
+def test_norms_of_rows_that_begin_anywhere(
+    device: str, shape: tuple[int, int], dtype: str, beside: str
+) -> None:
+    x, w, b = values(dtype, *shape), *(values(beside, shape[1], seed=i) for i in (1, 2))
+    for function, columns in ((F.layer_norm, (w, b)), (F.rms_norm, (w,))):
+        got = function(x.to(device), *(c.to(device) for c in columns)).to("cpu")
+        want = function(*(t.astype("float64") for t in (x, *columns)))
+        assert_close(got, want.numpy(), length=shape[1])
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
