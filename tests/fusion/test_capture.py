@@ -104,10 +104,17 @@ def test_a_tensor_that_escapes_says_so_when_it_is_used() -> None:
     bag = Bag()
     place = {"name": "kept"}
 
-    def escaping(x: Any) -> Any:
+    def seen(x: Any) -> Any:
         setattr(bag, place["name"], x * 2.0)
         return x * 1.0
 
+    def escaping(x: Any) -> Any:
+        object.__setattr__(bag, place["name"], x * 2.0)
+        return x * 1.0
+
+    with pytest.raises(CaptureError, match="kept is changed while tracing"):
+        ruda.compile(seen)(X)
+    assert not vars(bag)
     ruda.compile(escaping)(X)
     with pytest.raises(CaptureError, match="belongs to a trace"):
         bag.kept + 1.0
