@@ -79,3 +79,17 @@ def test_other_dtypes_stay_with_numpy() -> None:
         x = ruda.ones((1 << 18,), dtype=dtype)
         run = TABLE["silu"].plan((x.spec,), ()).run
         assert "kernels" not in run.__module__
+
+
+def test_small_attention_and_convolutions_have_kernels() -> None:
+    """Their references are loops over heads, and BLAS with all its threads."""
+    pytest.importorskip("numba")
+    pytest.importorskip("threadpoolctl")
+    q, x, w = ruda.ones((8, 4, 16, 16)), ruda.ones((16, 4, 8, 8)), ruda.ones((4, 4, 3, 3))
+    TABLE["attention"].clear()
+    TABLE["conv"].clear()
+    ruda.nn.functional.attention(q, q, q)
+    ruda.nn.functional.conv2d(x, w)
+    for row in ("attention", "conv"):
+        plans = [*TABLE[row].hot.values(), *TABLE[row].cold.values()]
+        assert plans and all("numpy.kernels" in plan.run.__module__ for plan in plans)
