@@ -20,6 +20,7 @@ from ruda.tensor.dispatch import clear_plans
 from tests.cuda.test_steps import Queued
 from tests.gpu.test_two_devices import *  # noqa: F403
 from tests.gpu.test_two_devices import in_threads
+from tests.gpu.test_two_devices_steps import *  # noqa: F403
 
 
 class Products(Queued):
