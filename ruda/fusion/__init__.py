@@ -7,10 +7,10 @@ The files, in the order in which a call meets them:
   to ``symbols``. ``state`` has the symbols of handles from outside, ``sources`` say where a replay
   fetches them from, ``results`` and ``tape`` keep what leaves the function, ``lines`` knows the
   user's code.
-* What it relies on: ``watch`` sees user functions run and ``bytecode`` what they mention;
-  ``guard_builder`` makes ``guards`` of what that reaches, by ``attribute_lookup`` and
-  ``indirect_reads``. ``preconditions`` adds gradients and shared memory, ``compiled_guards`` makes
-  one function of all.
+* What it relies on: ``watch`` sees user functions run, ``bytecode`` what they mention and
+  ``lookups`` which names they compute; ``guard_builder`` makes ``guards`` of what that reaches, by
+  ``attribute_lookup`` and ``indirect_reads``. ``preconditions`` adds gradients and shared memory,
+  ``compiled_guards`` makes one function of all.
 * The graph, improved: ``passes`` fuse operators to a ``region``, ``schedule`` orders them,
   ``donations``, ``updates`` and ``inplace_writes`` find results that overwrite something.
 * The run: ``program`` is one signature. ``replay`` runs it operator by operator, ``segments``
