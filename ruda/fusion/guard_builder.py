@@ -72,7 +72,7 @@ class GuardBuilder:
         self.objects: list[tuple[str, Any]] = []
         self._seen: set[tuple[int, Any]] = set()
         self._imports: dict[tuple[tuple[str, int], Any], Facts] = {}
-        self._visited: set[tuple[int, int]] = set()
+        self._visited: set[tuple[int, int | str]] = set()
         self._absent: dict[int, Absent] = {}
         # Alive objects that belong to nobody inside the trace, with the path to each.
         self._paths: dict[int, str] = {}
@@ -119,7 +119,7 @@ class GuardBuilder:
 
     def _enter_globals(self, scope: dict[str, Any], facts: Facts) -> None:
         there = own(scope, facts.globals)
-        for name in there:
+        for name in sorted(there):
             self._reach(name, dict.get, scope, name, scope[name], facts)
         self._lack("globals", scope, scope, facts.globals - there)
 
@@ -215,11 +215,14 @@ class GuardBuilder:
         stack = [(path, value)]
         while stack:
             path, value = stack.pop()
-            if value.__class__ in SCALARS or (id(value), id(facts)) in self._visited:
+            is_tensor = value.__class__ is RudaTensor
+            # A tensor is noted with each path to it: people know it by the best one.
+            seen = id(value), path if is_tensor else id(facts)
+            if value.__class__ in SCALARS or seen in self._visited:
                 continue
-            self._visited.add((id(value), id(facts)))
+            self._visited.add(seen)
             self._kept.append(value)
-            if value.__class__ is RudaTensor:
+            if is_tensor:
                 self.tensors.append((path, value))
                 continue
             self.objects.append((path, value))
