@@ -33,6 +33,10 @@ def custom_op(
     in ruda operators; their parameter names say what they want: ``g``, the cotangent, ``out``, the
     result, or the name of a tensor or attribute. Without it, asking for a gradient raises.
 
+    What it gives has to follow from its operands alone: a compiled step calls it once where it is
+    called twice with the same ones, and not at all where nobody needs the result. Random numbers
+    are an operand.
+
     Check what you wrote with ``ruda.testing.check_op``.
 
     >>> @ruda.custom_op(vjp=lambda g, x: g * 3.0 * x * x)

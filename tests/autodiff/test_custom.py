@@ -88,3 +88,16 @@ def test_mistakes_in_custom_operators() -> None:
         ruda.custom_op(lambda x, y: x + y, name="half_a_vjp", vjp=lambda g: g)
     with pytest.raises(ruda.ArgumentError, match=r"Got \('g', 'z'\). Expected names among g, out"):
         ruda.custom_op(lambda x: x, name="asks_for_z", vjp=lambda g, z: g)
+
+
+def test_a_compiled_step_calls_it_once_for_the_same_operands() -> None:
+    calls = []
+
+    @ruda.custom_op(name="test::counted")
+    def counted(x: np.ndarray) -> np.ndarray:
+        calls.append(1)
+        return x + 1
+
+    step = ruda.compile(lambda x: (counted(x) * counted(x), counted(x * 2.0).shape[0])[0])
+    assert step(ruda.ones(2)).tolist() == [4.0, 4.0]
+    assert len(calls) == 1
