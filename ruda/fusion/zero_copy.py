@@ -1,6 +1,6 @@
 """A second graph of a small step that reads its arguments where they lie.
 
-The first graph reads slots that arguments are copied into, with a launch for each. A caller who
+The first graph reads slots that arguments are copied into by launches beside it. A caller who
 passes memory at the same addresses again and again, such as one pair of buffers for all batches,
 gets a graph without these copies. It reads what lies there at the time of the call.
 """
