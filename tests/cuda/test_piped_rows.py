@@ -21,7 +21,8 @@ def pipes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A function that lets rows of any length be shared in one way alone."""
 
     def choose(threads: int, blocks: int) -> None:
-        monkeypatch.setattr(row_pipes, "PIPES", ((threads, blocks),))
+        for name in ("PIPES", "SKEWED"):
+            monkeypatch.setattr(row_pipes, name, ((threads, blocks),))
         monkeypatch.setattr(row_pipes, "_SHORT", 0)
         clear_plans()
 

@@ -83,7 +83,9 @@ def test_sums_over_rows_stay_as_they_are(device: str, rng: np.random.Generator) 
         assert_close(got, want.numpy(), length=1001)
 
 
-@pytest.mark.parametrize(("n", "held"), [(1001, "held128x1"), (5003, "held256x3")])
+@pytest.mark.parametrize(
+    ("n", "held"), [(513, "held16x4"), (1001, "held32x4"), (5003, "held256x3")]
+)
 def test_gradients_of_losses_keep_their_rows(
     device: str, rng: np.random.Generator, n: int, held: str
 ) -> None:

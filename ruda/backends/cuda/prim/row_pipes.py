@@ -17,11 +17,15 @@ from ruda.backends.cuda.row_programs import Program
 
 # Threads of a block and blocks of a cluster, in the order of their worth. Of layer norms of halves
 # 512 x 1 reach 0.77 of a copy at 16384 (two blocks 0.68), 256 x 8 0.67 at 65536 (512 x 4: 0.62).
-PIPES = ((64, 1), (128, 1), (256, 1), (512, 1), (512, 2), (256, 8), (512, 8), (512, 16))
-# Registers of a thread for sums: of one block that has one sum (RMS norm of 16384: 0.79 of a copy,
-# with two blocks 0.89), and of others; rows in the ring, at least; bytes of what blocks send.
-_ALONE, _SUMMED, _RING, _MAIL = 16, 64, 3, 1 << 10
-# Packs up to which one block keeps a row in registers as well, and is about as quick.
+PIPES = ((512, 1), (512, 2), (256, 8), (512, 8), (512, 16))
+# Those of rows that begin anywhere, short ones too.
+SKEWED = ((64, 1), (128, 1), (256, 1), (512, 1), (512, 2), (512, 4), (512, 8), (512, 16))
+# Registers of a thread for sums: of one block that has one sum (RMS norm of 16384, which takes 32:
+# 0.79 of a copy, with two blocks 0.88), and of others; rows in the ring, at least; bytes of what
+# blocks send.
+_ALONE, _SUMMED, _RING, _MAIL = 24, 64, 3, 1 << 10
+# Packs of halves up to which one block keeps a row in registers as well, and is about as quick;
+# float32 was timed from four times as many on.
 _SHORT = 1000
 # Blocks of a cluster that every device has that has clusters, and those that have 16.
 _PORTABLE, _WIDE = 8, ("sm_90a", "sm_100a", "sm_103a")
@@ -39,12 +43,12 @@ def piped_sharing(
     if not _pipes(work, program, vec, layout) or not has_clusters(work.client):
         return None
     packs = (work.length if skewed else work.length + vec - 1) // vec
-    if not skewed and packs <= _SHORT:
+    if not skewed and packs <= _SHORT * (1 if _has_halves(work) else 4):
         return None
     beside = any(side.role == "column" for side in work.inputs)
     # Columns out of memory take what the ring gains: 0.43 of a copy for 0.60 at 131072 in float32.
     for keeps in (True, False) if beside and not skewed else (True,):
-        for threads, blocks in _pipes_of(work.client):
+        for threads, blocks in _pipes_of(work.client, skewed):
             per = -(-packs // (threads * blocks))
             summed = per * vec * len(program.sums) * size_of(work)
             alone = blocks == 1 and len(program.sums) == 1 and not skewed
@@ -56,10 +60,14 @@ def piped_sharing(
     return None
 
 
-def _pipes_of(client: Any) -> list[tuple[int, int]]:
+def _has_halves(work: Work) -> bool:
+    return any(side.dtype.is_half for side in work.inputs if side.role == "rows")
+
+
+def _pipes_of(client: Any, skewed: bool) -> list[tuple[int, int]]:
     """The shares that the device has clusters for."""
-    wide = client.driver.arch in _WIDE
-    return [(threads, blocks) for threads, blocks in PIPES if blocks <= _PORTABLE or wide]
+    most = 16 if client.driver.arch in _WIDE else _PORTABLE
+    return [share for share in (SKEWED if skewed else PIPES) if share[1] <= most]
 
 
 def _ring(work: Work, threads: int, own: int, keeps: bool) -> int:
