@@ -106,7 +106,7 @@ def skew_of(kernel: Rows) -> str:
 def kept(kernel: Rows) -> list[str]:
     """The columns' packs of a thread on their way into shared memory, or a place for them."""
     lines = ["    DYNAMIC_SHARED(char, columns);"]
-    if not kernel.by_kind:
+    if not kernel.moves:
         return [*lines, "    {", *_kept_all(kernel), "    fetches_end();", "    }"]
     # The loose element of a thread is the same in all its rows.
     return lines + [f"    {pack_of(kernel, i, True)} {i.name}_lone = {{}};" for i in kernel.kept]
@@ -114,15 +114,16 @@ def kept(kernel: Rows) -> list[str]:
 
 def kept_alike(kernel: Rows) -> list[str]:
     """The columns' packs moved to where the rows of a kind begin, while its first is read."""
-    if not kernel.by_kind:
+    if not kernel.moves:
         return []
+    start, fresh = ("kind", "fresh") if kernel.by_kind else ("start", "first == start")
     first = next(i.name for i in kernel.of("rows"))
-    (start,) = starts_of(kernel, [first], "kind")
+    (start,) = starts_of(kernel, [first], start)
     lones = (f"{i.name}_lone = fetch<1>({i.name}_data + alone);" for i in kernel.kept)
     # Nobody reads those of the kind before any more.
     lines = ["    if (nth == 0 && unit > begin) __syncthreads();"] * (kernel.groups > 1)
     lines += [
-        "    if (fresh) {",
+        f"    if ({fresh}) {{",
         f"    const i64 {start};",
         f"    {skew_of(kernel)}",
         f"    if (alone >= 0) {{ {' '.join(lones)} }}",
@@ -135,7 +136,7 @@ def kept_alike(kernel: Rows) -> list[str]:
 def _kept_all(kernel: Rows) -> list[str]:
     mine = "p % GROUPS == group && " * (kernel.groups > 1)
     # Beside a row in registers there is no room for all packs at a time.
-    few = " 1" * kernel.by_kind
+    few = " 1" * kernel.moves
     return [
         f"#pragma unroll{few}",
         "    for (int p = 0; p < PER; ++p) {",
@@ -152,7 +153,7 @@ def _kept_packs(kernel: Rows, i: Input) -> list[str]:
     pad, at = " " * 12, _kept_at(kernel, i.name)
     size = min(16, i.dtype.itemsize * kernel.vec)
     step, part = kernel.slots * size, size // i.dtype.itemsize
-    if kernel.by_kind:
+    if kernel.moves:
         return [f"{pad}keep_across<{kernel.slots}, VEC>({at}, {i.name}_data, i, n);"]
     if kernel.skewed:
         to = f"reinterpret_cast<{stored(i.dtype)}*>({at} + k / {part} * {step})[k % {part}]"

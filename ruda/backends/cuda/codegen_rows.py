@@ -101,7 +101,7 @@ def _header(kernel: Rows) -> str:
 
 def _more(kernel: Rows) -> str:
     """The header of rows that begin anywhere, or of columns in shared memory in parts."""
-    parts = kernel.by_kind or any(i.dtype.itemsize * kernel.vec > 16 for i in kernel.kept)
+    parts = kernel.moves or any(i.dtype.itemsize * kernel.vec > 16 for i in kernel.kept)
     names = ("skewed_rows",) * kernel.skewed + ("kept_columns",) * parts
     return "".join(f'\n#include "ruda/{name}.cuh"' for name in names)
 
@@ -164,7 +164,7 @@ def _rows(kernel: Rows) -> str:
     for each in program.passes:
         if kernel.keeps and each is program.passes[-1]:
             fresh = "fresh" if kernel.by_kind else "first == start"
-            lines += ["        fetches_arrive<0>();"] * (not kernel.by_kind)
+            lines += ["        fetches_arrive<0>();"] * (not kernel.moves)
             lines += [f"        if ({fresh}) __syncthreads();"] * (kernel.groups > 1)
         lines += sweep(kernel, each, gathers=each is last)
     lines += _written(kernel)

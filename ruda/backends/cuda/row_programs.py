@@ -174,9 +174,19 @@ class Rows:
         return self.skewed and (self.keeps or self.piped)
 
     @property
-    def by_kind(self) -> bool:
-        """Whether blocks have one row after the other of those that begin alike."""
+    def moves(self) -> bool:
+        """Whether columns are moved to where rows begin while the first of them is read."""
         return self.alike and not self.piped
+
+    @property
+    def by_kind(self) -> bool:
+        """Whether blocks have one row after the other of those that begin alike.
+
+        Where all blocks work on neighbours instead, those of one are as many rows apart as there
+        are blocks, a multiple of a pack. That was quicker but for rows abreast, of which so many
+        clusters as run at a time may be any number.
+        """
+        return self.moves and self.abreast > 1
 
     @property
     def kept(self) -> list[Input]:

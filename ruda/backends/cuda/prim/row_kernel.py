@@ -136,7 +136,7 @@ class Kernel:
         if kernel.cluster > 1:
             return self._alike(kernel, min(blocks, self._clusters(kernel, blocks)))
         if kernel.stays:
-            return int(min(blocks, here * (1024 // kernel.threads)))
+            return self._alike(kernel, int(min(blocks, here * (1024 // kernel.threads))))
         if kernel.walks:
             each = 8 if kernel.threads <= 128 else 512 // kernel.threads
             return self._alike(kernel, int(min(blocks, here * each)))
@@ -153,7 +153,7 @@ class Kernel:
         whole = max(1, blocks // kernel.vec) * kernel.vec
         if kernel.piped and kernel.skewed:
             return whole if _NEARLY * blocks <= whole <= blocks else blocks
-        return blocks
+        return whole if kernel.moves and not kernel.by_kind else blocks
 
     def _clusters(self, kernel: Rows, rows: int) -> int:
         """As many clusters as run at a time; more where each has but a few rows by turns."""

@@ -29,12 +29,15 @@ _FULL = (512, 2)
 # Blocks that share a row, from which on it pays to keep a single column, and shared memory that
 # each block has beside what it asks for.
 _KEEPING, RESERVED = 4, 1 << 10
-# Rows of a block that share columns (four were slower), where one alone has no room for them, or
+# Rows of a block that share columns (three with float32 weights, of which two have no room; four
+# were slower at 8 packs a thread), where one alone has no room for them, or
 # where all blocks of a multiprocessor would take so much that its first cache has too little left:
 # layer norm of 20000 is at 0.87 of a copy then, 0.84 with a row for each block.
 _ABREAST, _CALM = (2, 3), 132 << 10
-# Blocks that share a row, from which on clusters stay for all rows though columns are narrow.
-_STAYING = 4
+# Blocks that share a row, from which on clusters stay for all rows, and packs up to which fewer do,
+# where columns are as narrow as rows: layer norm of 20000 is at 0.895 with that (0.866 without),
+# one of 32768 would be at 0.87 (0.90).
+_STAYING, _FEW = 4, 5
 # Bytes of an element of all columns that pay from two blocks on.
 _NARROW = 4
 
@@ -270,8 +273,9 @@ def _abreast(kernel: Rows) -> tuple[int, ...]:
 
 def stays(kernel: Rows) -> bool:
     """Whether clusters have all rows by turns: what they keep of columns was long on its way."""
-    wide = sum(i.dtype.itemsize for i in kernel.kept) > _NARROW
-    return kernel.abreast > 1 and (wide or kernel.skewed or kernel.cluster >= _STAYING)
+    wide = any(i.dtype.itemsize * kernel.vec > 16 for i in kernel.kept)
+    pays = wide or kernel.cluster >= _STAYING or kernel.per <= _FEW
+    return kernel.abreast > 1 and (pays or kernel.skewed)
 
 
 def ring_of(kernel: Rows, long: bool, room: int) -> int:
