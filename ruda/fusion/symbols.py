@@ -14,6 +14,7 @@ from ruda.core.spec import Spec
 from ruda.fusion.graph import Value
 from ruda.fusion.lines import refusal
 from ruda.tensor.operands import WeakScalar
+from ruda.tensor.tensor import RudaTensor
 
 
 def _gone(*_: Any) -> Any:
@@ -107,7 +108,11 @@ class TracedInt(WeakScalar):
         raise refusal("compile", what, hint=hint)
 
     __bool__ = __int__ = __float__ = __index__ = __complex__ = __str__ = __format__ = _unknown
-    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _unknown
+    def _compare(self, other: Any) -> Any:
+        """Beside a tensor that is for the tensor to say."""
+        return NotImplemented if isinstance(other, RudaTensor) else self._unknown()
+
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _compare
     __round__ = __trunc__ = __floor__ = __ceil__ = __divmod__ = __rdivmod__ = _unknown
     __hash__ = None  # type: ignore[assignment]
 

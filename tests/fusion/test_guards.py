@@ -27,6 +27,14 @@ def count(compiled: Any) -> int:
     return sum(map(len, compiled.programs.values()))
 
 
+def test_a_float_argument_is_compared_with_tensors_from_both_sides() -> None:
+    step = ruda.compile(lambda x, y: (y < x, y <= x, y > x, y >= x, y == x, y != x))
+    x = ruda.asarray([0.0, 1.0, 2.0])
+    for y in (1.0, 2.0):
+        wanted = (y < x, y <= x, y > x, y >= x, y == x, y != x)
+        assert [t.tolist() for t in step(x, y)] == [t.tolist() for t in wanted]
+
+
 def test_a_float_argument_is_a_value() -> None:
     compiled = ruda.compile(lambda x, rate: x * rate + (rate**2 - 1 / rate) * 0.5)
     for rate in (0.1, 0.3, -7.0):

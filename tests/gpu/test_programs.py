@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import ruda
+from tests.fusion.odd_numbers import OddProgram, same_numbers
 from tests.fusion.programs import Program
 
 
@@ -38,3 +39,39 @@ def test_random_programs_give_what_the_cpu_gives(device: str, seed: int) -> None
             expected = want.numpy()
             size = max(1.0, np.abs(expected[np.isfinite(expected)]).max(initial=0.0))
             np.testing.assert_allclose(got.numpy(), expected, rtol=1e-3, atol=1e-4 * size)
+
+
+@pytest.mark.parametrize("seed", [*range(24), 66])
+def test_programs_on_odd_numbers_give_what_the_cpu_gives(device: str, seed: int) -> None:
+    program = OddProgram(seed, even=True)
+    given = program.inputs(0, "cpu")
+    with np.errstate(all="ignore"):
+        wanted = program(*given)
+    there = [x.to(device) for x in given]
+    compiled = ruda.compile(program)
+    for found in (program(*there), compiled(*there), compiled(*there)):
+        assert all(same_numbers(a, b) for a, b in zip(found, wanted, strict=True))
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_integers_wrap_around_in_fused_kernels(device: str, dtype: str) -> None:
+    def signs(x: Any) -> Any:
+        return ruda.signbit(ruda.abs(x)), x + 1 > x, x - 1 < x, ruda.where(x < 0, -x, x) < 0
+
+    least, most = np.iinfo(dtype).min, np.iinfo(dtype).max
+    given = ruda.asarray(np.array([least, -1, 0, most], dtype))
+    for call in (signs, ruda.compile(signs)):
+        for found, want in zip(call(given.to(device)), signs(given), strict=True):
+            assert found.tolist() == want.tolist()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_halves_are_compared_with_the_half_nearest_to_a_number(device: str, dtype: str) -> None:
+    def compared(x: Any, y: Any) -> Any:
+        return x == 0.1, x < y, x != 1e10, x >= 0.1, y <= x, x * 0.1
+
+    given = ruda.asarray([0.1, 1.0, float("inf")], dtype=dtype)
+    for call in (compared, ruda.compile(compared)):
+        for found, want in zip(call(given.to(device), 0.1), compared(given, 0.1), strict=True):
+            assert found.tolist() == want.tolist()
+    assert compared(given, 0.1)[0].tolist() == [True, False, False]

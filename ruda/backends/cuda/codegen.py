@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ruda.backends.cuda.codegen_steps import QUICK, THREADS, is_light, is_quick, quickened
+from ruda.backends.cuda.codegen_steps import QUICK, THREADS, expression, is_light, is_quick
 from ruda.backends.cuda.codegen_templates import FLAT, MANY, PACKED, PAIRED, STRIDED, TILED
 from ruda.backends.cuda.types import code_of, computed, stored
 from ruda.core.dtypes import DType
@@ -119,7 +119,7 @@ def _given(operands: Iterable[Operand]) -> list[str]:
 def _function(kernel: Map) -> list[str]:
     """The expression as a device function of values already converted."""
     arguments = ", ".join(f"{computed(o.computed)} {o.name}" for o in kernel.operands)
-    expr = quickened(kernel.expr, kernel.out, _compute(kernel))
+    expr = expression(kernel.expr, kernel.out, _compute(kernel))
     return [
         f"typedef {_compute(kernel)} T;",
         f"__device__ __forceinline__ {stored(kernel.out)} apply({arguments}) {{",

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from ruda.backends.cuda.types import computed, stored
 from ruda.core.dtypes import DType
+from ruda.core.spec import Spec
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,40 @@ def is_quick(expr: str, out: DType, compute: str) -> bool:
 def quickened(expr: str, out: DType, compute: str) -> str:
     """``expr`` as it is computed for results of dtype ``out``, the same in every kernel."""
     return _EXACT.sub(r"quick_\1(", expr) if is_quick(expr, out, compute) else expr
+
+
+# Arithmetic of integers that wraps around, and the unsigned types in which C lets it.
+_WRAPS = {"x + y", "x - y", "x * y", "x * x", "-x"}
+_UNSIGNED = {"i32": "u32", "i64": "u64", "u16": "u32"}
+_NAME = re.compile(r"\b([xy])\b")
+
+
+def expression(expr: str, out: DType, compute: str) -> str:
+    """``expr`` as C of the type ``compute``, the same in every kernel.
+
+    Overflow of a signed type cannot happen to a compiler: with ``-x`` in it, it takes the sign bit
+    of ``abs(x)`` for 0, although the least integer is its own absolute value.
+    """
+    unsigned = _UNSIGNED.get(compute)
+    if unsigned is not None and expr in _WRAPS:
+        inside = _NAME.sub(rf"{unsigned}(\1)", expr)
+        return f"T({inside})"
+    if unsigned is not None and expr == "ruda_abs(x)":
+        return f"x < T(0) ? T({unsigned}(0) - {unsigned}(x)) : x"
+    return quickened(expr, out, compute)
+
+
+def compared(
+    expr: str, names: Sequence[str], specs: Sequence[Spec], wanted: Sequence[DType | None]
+) -> str:
+    """``expr`` of a comparison in which a Python number beside halves is one of them.
+
+    Arithmetic takes it as it is and rounds once, behind.
+    """
+    for name, spec, dtype in zip(names, specs, wanted, strict=True):
+        if spec.weak and dtype is not None and dtype.is_half:
+            expr = re.sub(rf"\b{name}\b", f"to<T>(to<{stored(dtype)}>({name}))", expr)
+    return expr
 
 
 # Functions that take a few instructions each.
@@ -105,7 +140,7 @@ def _function(step: Step, k: int) -> list[str]:
     pairs = [(computed(dtype), name) for dtype, name in zip(step.computed, step.names, strict=True)]
     arguments = ", ".join(f"{kind} {name}" for kind, name in (*pairs, *step.more))
     kind = compute(step)
-    value = f"to<{stored(step.out)}>({quickened(step.expr, step.out, kind)})"
+    value = f"to<{stored(step.out)}>({expression(step.expr, step.out, kind)})"
     # What has no product in it, nor calls what may have one, is rounded already.
     if "*" in step.expr or "(" in step.expr:
         value = f"rounded({value})"

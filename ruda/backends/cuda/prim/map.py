@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ruda.backends.cuda import codegen
-from ruda.backends.cuda.codegen_steps import THREADS, blocks_of
+from ruda.backends.cuda.codegen_steps import THREADS, blocks_of, compared
 from ruda.backends.cuda.geometry import (
     Layout,
     by_packs,
@@ -87,6 +87,8 @@ def bind_into(
     if out.size == 0:
         return lambda address, *handles: None
     wide = needs_wide((*specs, out), out.shape)
+    if out.dtype.kind == "bool":
+        expr = compared(expr, args, specs, wanted)
 
     def made(layout: Layout) -> tuple[codegen.Map, Any]:
         kernel = kernel_of(name, expr, args, specs, wanted, out, layout, wide, header)

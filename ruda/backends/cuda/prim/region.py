@@ -13,7 +13,7 @@ from ruda.backends.cuda import codegen_region as codegen
 from ruda.backends.cuda.codegen import Operand
 from ruda.backends.cuda.codegen_draws import Draw
 from ruda.backends.cuda.codegen_reads import Walker
-from ruda.backends.cuda.codegen_steps import THREADS, Step, blocks_of, compute, is_light
+from ruda.backends.cuda.codegen_steps import THREADS, Step, blocks_of, compared, compute, is_light
 from ruda.backends.cuda.geometry import Layout, by_packs, layout_of, needs_wide, packed
 from ruda.backends.cuda.launch import Launcher, raw_bits
 from ruda.backends.cuda.memory import allocate
@@ -263,4 +263,6 @@ def step_of(plan: Any, sources: tuple[int, ...], drawing: Drawing | None = None)
     pairs = zip(plan.specs, wanted, strict=True)
     kinds = tuple(compute_of(dtype or spec.dtype) for spec, dtype in pairs)
     expr, names = ("x", ("x",)) if moves else (op.expr, op.args)
+    if out.kind == "bool" and not moves:
+        expr = compared(expr, names, plan.specs, wanted)
     return Step(op.name, expr, names, sources, kinds, out)
