@@ -136,7 +136,7 @@ def _kept_where(kernel: Rows, row: str) -> list[str]:
 def _kept_all(kernel: Rows) -> list[str]:
     mine = "p % GROUPS == group && " * (kernel.groups > 1)
     # Beside a row in registers there is no room for all packs at a time.
-    few = " 1" * kernel.moves
+    few = " 1" * kernel.by_kind
     return [
         f"#pragma unroll{few}",
         "    for (int p = 0; p < PER; ++p) {",
