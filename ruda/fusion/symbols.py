@@ -108,7 +108,6 @@ class TracedInt(WeakScalar):
         raise refusal("compile", what, hint=hint)
 
     __bool__ = __int__ = __float__ = __index__ = __complex__ = __str__ = __format__ = _unknown
-
     def _compare(self, other: Any) -> Any:
         """Beside a tensor that is for the tensor to say."""
         return NotImplemented if isinstance(other, RudaTensor) else self._unknown()

@@ -109,34 +109,34 @@ def kept(kernel: Rows) -> list[str]:
     if not kernel.moves:
         return [*lines, "    {", *_kept_all(kernel), "    fetches_end();", "    }"]
     # The loose element of a thread is the same in all its rows.
-    lines += [f"    {pack_of(kernel, i, True)} {i.name}_lone = {{}};" for i in kernel.kept]
-    if kernel.by_kind:
-        return lines
-    # Within the loop, for the first row alone, RMS norms of 50257 were at 0.81 of a copy, not 0.88.
-    return [*lines, "    {", *_kept_where(kernel, "(start < at.rows ? start : 0)"), "    }"]
+    return lines + [f"    {pack_of(kernel, i, True)} {i.name}_lone = {{}};" for i in kernel.kept]
 
 
 def kept_alike(kernel: Rows) -> list[str]:
     """The columns' packs moved to where the rows of a kind begin, while its first is read."""
-    if not kernel.by_kind:
+    if not kernel.moves:
         return []
-    # Nobody reads those of the kind before any more.
-    lines = ["if (nth == 0 && unit > begin) __syncthreads();", "if (fresh) {"]
-    return [f"        {line}" for line in (*lines, *_kept_where(kernel, "kind"), "}")]
-
-
-def _kept_where(kernel: Rows, row: str) -> list[str]:
-    """The columns' packs, as they lie beside those of ``row``."""
-    (start,) = starts_of(kernel, [next(i.name for i in kernel.of("rows"))], row)
+    start, fresh = ("kind", "fresh") if kernel.by_kind else ("start", "first == start")
+    first = next(i.name for i in kernel.of("rows"))
+    (start,) = starts_of(kernel, [first], start)
     lones = (f"{i.name}_lone = fetch<1>({i.name}_data + alone);" for i in kernel.kept)
-    lines = [f"const i64 {start};", skew_of(kernel), f"if (alone >= 0) {{ {' '.join(lones)} }}"]
-    return [*(f"    {line}" for line in lines), *_kept_all(kernel)]
+    # Nobody reads those of the kind before any more.
+    lines = ["    if (nth == 0 && unit > begin) __syncthreads();"] * (kernel.groups > 1)
+    lines += [
+        f"    if ({fresh}) {{",
+        f"    const i64 {start};",
+        f"    {skew_of(kernel)}",
+        f"    if (alone >= 0) {{ {' '.join(lones)} }}",
+        *_kept_all(kernel),
+        "    }",
+    ]
+    return [f"    {line}" for line in lines]
 
 
 def _kept_all(kernel: Rows) -> list[str]:
     mine = "p % GROUPS == group && " * (kernel.groups > 1)
     # Beside a row in registers there is no room for all packs at a time.
-    few = " 1" * kernel.by_kind
+    few = " 1" * kernel.moves
     return [
         f"#pragma unroll{few}",
         "    for (int p = 0; p < PER; ++p) {",
